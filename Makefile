@@ -162,7 +162,7 @@ FORCE:
 $(OBJS): $(BUILT_FOR)
 
 # the install script: the numbered parts in the order of their names
-$(DATA_built): $(SQL_PARTS) $(EXTENSION).control
+$(DATA_built): $(SQL_PARTS) $(EXTENSION).control sql
 	@test -n '$(SQL_PARTS)' || { echo 'make: there is no sql/[0-9]*.sql' >&2; exit 1; }
 	cat $(SQL_PARTS) > $@.tmp && mv $@.tmp $@
 
