@@ -39,20 +39,23 @@ setup:
 	@$(SUPPORT)/setup.sh
 
 #: demo           the main job on a throwaway cluster
-demo: setup
+demo:
+	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name demo -- $(SUPPORT)/demo.sh
 
 #: demo-pinned    throughput per tenth, pg_baton and the textbook queue, while a snapshot is held
-demo-pinned bench-pinned: setup
-	@$(SUPPORT)/with_server.sh --name pinned -- bench/run.pl --pinned $(BENCH_ARGS)
+demo-pinned bench-pinned:
+	@$(SUPPORT)/setup.sh base
+	@$(SUPPORT)/with_server.sh --name pinned -- perl bench/run.pl --pinned $(BENCH_ARGS)
 
 #: bench          the workloads beside the textbook queue      (BENCH_ARGS="..." for bench/run.pl)
-bench: setup
-	@$(SUPPORT)/with_server.sh --name bench -- bench/run.pl $(BENCH_ARGS)
+bench:
+	@$(SUPPORT)/setup.sh base
+	@$(SUPPORT)/with_server.sh --name bench -- perl bench/run.pl $(BENCH_ARGS)
 
 #: server         leave a throwaway cluster running, print the exports for it on standard output
 server:
-	@$(SUPPORT)/setup.sh >&2
+	@$(SUPPORT)/setup.sh base >&2
 	@$(SUPPORT)/server.sh start --name server
 
 #: server-stop    end it

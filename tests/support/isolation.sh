@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# isolation.sh [--accept] [SPEC]...: the specs of tests/isolation (all, or those named) under pg_isolation_regress, on a
+# fresh cluster. --accept makes what came out the expected output, to be read before it is committed.
+
+# shellcheck source=tests/support/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if [ "${1:-}" = --inside ]; then # under with_server.sh
+  shift
+  as_server env PGHOST="$PGHOST" PGPORT="$PGPORT" PGUSER="$PGUSER" PGTZ=UTC PGDATESTYLE=ISO \
+    "$(pgxs_src)/test/isolation/pg_isolation_regress" --inputdir="$BATON_WORK" --outputdir="$BATON_WORK" \
+    --bindir="$(pg_bindir)" --host="$PGHOST" --port="$PGPORT" --user="$PGUSER" --dbname=baton_isolation \
+    --load-extension=pg_baton "$@"
+  exit
+fi
+
+accept=no
+if [ "${1:-}" = --accept ]; then accept=yes; shift; fi
+need_postgres
+[ -x "$(pgxs_src)/test/isolation/pg_isolation_regress" ] || die "this PostgreSQL has no pg_isolation_regress"
+cd "$ROOT"
+specs=()
+for s in "$@"; do specs+=("$(basename "$s" .spec)"); done
+if [ ${#specs[@]} = 0 ]; then
+  for f in tests/isolation/specs/*.spec; do [ -f "$f" ] && specs+=("$(basename "$f" .spec)"); done
+fi
+if [ ${#specs[@]} = 0 ]; then echo "isolation: 0 passed, 0 failed"; exit 0; fi
+
+# a copy that the server's user can read and write
+base=$(run_base)
+work=$base/isolation.$$
+cp -R tests/isolation "$work"
+mkdir -p "$work/expected"
+for s in "${specs[@]}"; do [ -f "$work/expected/$s.out" ] || : > "$work/expected/$s.out"; done
+give_to_server "$work"
+export BATON_WORK=$work
+
+status=0
+"$SUPPORT/with_server.sh" --name isolation --fast --no-crash --bare -- "$SUPPORT/isolation.sh" --inside "${specs[@]}" \
+  | tee "$base/isolation.out" || status=$?
+
+if [ $accept = yes ]; then
+  mkdir -p tests/isolation/expected
+  for s in "${specs[@]}"; do [ -f "$work/results/$s.out" ] && cp "$work/results/$s.out" "tests/isolation/expected/$s.out"; done
+  say "isolation: tests/isolation/expected has the new outputs"
+fi
+failed=$(grep -cE '\.\.\. FAILED|^not ok ' "$base/isolation.out" || true)
+if [ "$status" != 0 ]; then
+  if [ -f "$work/regression.diffs" ]; then
+    cat "$work/regression.diffs"
+    cp "$work/regression.diffs" "$base/isolation.diffs"
+  fi
+  [ "$failed" -gt 0 ] || failed=${#specs[@]}
+fi
+rm -rf "$work"
+echo "isolation: $((${#specs[@]} - failed)) passed, $failed failed"
+exit "$status"

@@ -1,0 +1,82 @@
+# What the TAP tests share. PostgreSQL::Test::Cluster makes the nodes; TEMP_CONFIG (set by tests/support/tap.sh) makes
+# each of them find and preload the pg_baton under test.
+package BatonTest;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+our @EXPORT = qw(new_node standby_of wait_until crash_and_start server_crashes);
+
+# new_node(NAME, option => value ...): a running node with the extension in database postgres.
+#   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
+#   fsync => 1: for tests that pull the plug; nodes have it off by default
+# The server comes back by itself after a crash of a backend, unlike PostgreSQL's own test nodes.
+sub new_node
+{
+	my ($name, %opt) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init(
+		allows_streaming => $opt{streaming} // 0,
+		extra => [ '--locale=C.UTF-8', '-E', 'UTF8' ]);
+	$node->append_conf('postgresql.conf', "restart_after_crash = on\n");
+	$node->append_conf('postgresql.conf', "fsync = on\n") if $opt{fsync};
+	$node->append_conf('postgresql.conf', $opt{conf}) if defined $opt{conf};
+	return $node if defined $opt{start} && !$opt{start};
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION pg_baton') unless defined $opt{extension} && !$opt{extension};
+	return $node;
+}
+
+# standby_of(PRIMARY, NAME, conf => ...): a running streaming standby; PRIMARY was made with streaming => 1
+sub standby_of
+{
+	my ($primary, $name, %opt) = @_;
+	my $backup = "for_$name";
+	$primary->backup($backup);
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+	$standby->init_from_backup($primary, $backup, has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $opt{conf}) if defined $opt{conf};
+	$standby->start;
+	return $standby;
+}
+
+# wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
+sub wait_until
+{
+	my ($code, $what, $seconds) = @_;
+	$seconds //= $PostgreSQL::Test::Utils::timeout_default;
+	my $deadline = time() + $seconds;
+	while (1)
+	{
+		return 1 if $code->();
+		last if time() > $deadline;
+		usleep(20_000);
+	}
+	diag("gave up after $seconds s: " . ($what // 'wait_until'));
+	return 0;
+}
+
+# crash_and_start(NODE): kill -9 of the postmaster and all its children die with it; then recovery
+sub crash_and_start
+{
+	my ($node) = @_;
+	$node->kill9;
+	$node->start;
+	return;
+}
+
+# server_crashes(NODE): how often, by its log, a process of the server died of a signal
+sub server_crashes
+{
+	my ($node) = @_;
+	my $log = slurp_file($node->logfile);
+	my @all = $log =~ /was terminated by signal|PANIC:|TRAP:/g;
+	return scalar @all;
+}
+
+1;

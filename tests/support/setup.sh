@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# setup.sh [base|all]: installs the Debian packages that building (base) and testing (all, the default) need and that
+# are missing. As root it installs; otherwise it says what is missing and fails. Says nothing when nothing is.
+# PG_CONFIG, or PG_MAJOR, picks the PostgreSQL major; otherwise it is the distribution's own.
+
+# shellcheck source=tests/support/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+profile=${1:-all}
+case $profile in base | all) ;; *) die "usage: setup.sh [base|all]" ;; esac
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  missing=
+  for c in "$PG_CONFIG" make g++; do command -v "$c" >/dev/null || missing="$missing $c"; done
+  [ -z "$missing" ] || die "this is not a Debian system; install by hand what is missing:$missing"
+  say "setup: not a Debian system, packages are not checked (CONTRIBUTING.md lists them)"
+  exit 0
+fi
+
+is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+distribution_major() { apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1; }
+
+major=${PG_MAJOR:-}
+if [ -z "$major" ] && "$PG_CONFIG" --version >/dev/null 2>&1; then major=$(pg_major); fi
+
+wanted() {
+  printf '%s\n' g++ gcc make git "postgresql-$major" "postgresql-server-dev-$major"
+  if [ "$profile" = all ]; then
+    printf '%s\n' "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl \
+      cmake pkg-config doctest-dev libpqxx-dev libcli11-dev nlohmann-json3-dev \
+      spin gnuplot-nox python3-psycopg python3-psycopg2
+    # whoever has node and npm from elsewhere keeps them
+    command -v node >/dev/null || echo nodejs
+    command -v npm >/dev/null || echo npm
+  fi
+}
+
+find_missing() {
+  local p
+  missing=()
+  for p in $(wanted); do is_installed "$p" || missing+=("$p"); done
+}
+
+# a PostgreSQL that no package brought (PG_CONFIG=/opt/...) needs none
+own_postgres() {
+  local owner
+  owner=$(command -v "$PG_CONFIG") && ! dpkg-query -S "$(readlink -f "$owner")" >/dev/null 2>&1
+}
+
+updated=no
+update() { if [ $updated = no ]; then updated=yes; apt-get update -q >&2; fi; }
+
+if [ -z "$major" ]; then
+  major=$(distribution_major)
+  if [ -z "$major" ] && [ "$(id -u)" = 0 ]; then update; major=$(distribution_major); fi
+  [ -n "$major" ] || die "which PostgreSQL? Set PG_MAJOR, 15 or later"
+fi
+[ "$major" -ge 15 ] || die "pg_baton needs PostgreSQL 15 or later; this is $major"
+
+find_missing
+if own_postgres; then
+  kept=()
+  for p in ${missing[@]+"${missing[@]}"}; do
+    case $p in postgresql-*) ;; *) kept+=("$p") ;; esac
+  done
+  missing=(${kept[@]+"${kept[@]}"})
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+  say "setup: these Debian packages are missing, and only root can install them:"
+  say "  apt-get install --no-install-recommends ${missing[*]}"
+  exit 1
+fi
+
+say "setup: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+update
+# the package of a server would otherwise make and start a cluster of its own
+drop_in=/etc/postgresql-common/createcluster.d/pg_baton_setup.conf
+mkdir -p "${drop_in%/*}"
+echo 'create_main_cluster = false' > "$drop_in"
+trap 'rm -f "$drop_in"' EXIT
+apt-get install -q -y --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >&2 ||
+  die "apt-get could not install: ${missing[*]}"
+find_missing
+[ ${#missing[@]} -eq 0 ] || die "still missing: ${missing[*]}"
