@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(new_node standby_of wait_until crash_and_start server_crashes);
+our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
@@ -45,6 +45,15 @@ sub standby_of
 	return $standby;
 }
 
+# catch_up(PRIMARY, STANDBY): everything logged so far is replayed, also what no commit has flushed yet
+sub catch_up
+{
+	my ($primary, $standby) = @_;
+	my $lsn = $primary->safe_psql('postgres', "SELECT pg_logical_emit_message(true, 'baton', 'catch up')");
+	$primary->wait_for_catchup($standby, 'replay', $lsn);
+	return;
+}
+
 # wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
 sub wait_until
 {
@@ -61,11 +70,24 @@ sub wait_until
 	return 0;
 }
 
-# crash_and_start(NODE): kill -9 of the postmaster and all its children die with it; then recovery
+# kill_server(NODE): kill -9 of the postmaster and of all its children, as near as a test gets to the power failing
+sub kill_server
+{
+	my ($node) = @_;
+	my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
+	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
+	$node->kill9;
+	kill 'KILL', @children;
+	wait_until(sub { !grep { kill 0, $_ } $postmaster, @children }, 'the killed processes to be gone')
+	  or BAIL_OUT('a killed server lives on');
+	return;
+}
+
+# crash_and_start(NODE): that, and then recovery
 sub crash_and_start
 {
 	my ($node) = @_;
-	$node->kill9;
+	kill_server($node);
 	$node->start;
 	return;
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# lint.sh: the rules of the sources that a compiler does not know (CONTRIBUTING.md says why). Fails when one is broken.
+
+# shellcheck source=tests/support/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+# hosts of this machine's package sources: no file of the project may name one
+hosts=$(
+  { apt-get indextargets --format '$(SITE)' || true; npm config get registry || true; } 2>/dev/null |
+    sed -n 's#^[a-z+]*://\([^/:@]*@\)\{0,1\}\([^/:]*\).*#\2#p' | sort -u | tr '\n' ' '
+)
+if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+  git ls-files -co --exclude-standard
+else
+  find . -type f -not -path './.run/*' -not -path './build*' -not -name '*.o' -not -name '*.d' -not -name '*.so' | sed 's,^\./,,'
+fi | sort -u | exec perl "$SUPPORT/lint.pl" "$ROOT" "$hosts"
