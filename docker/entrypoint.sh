@@ -8,6 +8,8 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     echo 'pg_baton: set POSTGRES_PASSWORD for the first start' >&2
     exit 1
   fi
+  # a first start that fails half way leaves nothing that looks like a cluster
+  trap 'pg_ctl -D "$PGDATA" -s -m immediate stop 2>/dev/null; find "$PGDATA" -mindepth 1 -delete' EXIT
   password_file=$(mktemp)
   printf '%s\n' "$POSTGRES_PASSWORD" > "$password_file"
   initdb -D "$PGDATA" -U postgres -E UTF8 --locale=C.UTF-8 --auth-local=trust --auth-host=scram-sha-256 \
@@ -24,5 +26,6 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
   psql -X -q -h /tmp -U postgres -d postgres -c 'CREATE DATABASE baton'
   psql -X -q -h /tmp -U postgres -d baton -c 'CREATE EXTENSION pg_baton'
   pg_ctl -D "$PGDATA" -w -s stop
+  trap - EXIT
 fi
 exec postgres -D "$PGDATA" "$@"
