@@ -152,14 +152,6 @@ bool read_row(const char* name, int32 id, Queue* out) {
   return found;
 }
 
-Oid owner_of(Oid relation) {
-  HeapTuple t = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
-  if (!HeapTupleIsValid(t)) return InvalidOid;
-  Oid owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(t))->relowner;
-  ReleaseSysCache(t);
-  return owner;
-}
-
 void find_relations(Queue* q) {
   Oid data = schemas().data;
   char name[NAMEDATALEN];
@@ -185,8 +177,8 @@ void find_relations(Queue* q) {
 // The view carries the privileges, so it has to be the queue's own and not something put in its place after the owner
 // renamed or dropped it: only the segments' owner can have made it.
 void check_view(const Queue* q) {
-  Oid owner = owner_of(q->view);
-  if (get_rel_relkind(q->view) == RELKIND_VIEW && owner == owner_of(q->heap[0])) return;
+  Oid owner = get_rel_owner(q->view);
+  if (get_rel_relkind(q->view) == RELKIND_VIEW && owner == get_rel_owner(q->heap[0])) return;
   ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                   errmsg("baton_queue.%s and the segments of queue \"%s\" have different owners", quote_identifier(q->name), q->name),
                   errhint("After ALTER VIEW ... OWNER TO, run SELECT baton.alter_queue(%s) as a superuser.",
@@ -245,6 +237,14 @@ Queue* load(Oid view, Queue* fresh, uint32 seen) {
 void register_queue_cache() {
   CacheRegisterRelcacheCallback(relation_changed, static_cast<Datum>(0));
   CacheRegisterSyscacheCallback(NAMESPACEOID, namespace_changed, static_cast<Datum>(0));
+}
+
+Oid get_rel_owner(Oid relation) {
+  HeapTuple t = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+  if (!HeapTupleIsValid(t)) return InvalidOid;
+  Oid owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(t))->relowner;
+  ReleaseSysCache(t);
+  return owner;
 }
 
 void forget_queue(Oid view) { CacheInvalidateRelcacheByRelid(view); }

@@ -75,6 +75,8 @@ struct SipKeyPair {
 };
 SipKeyPair token_key();
 
+Oid get_rel_owner(Oid relation);  // InvalidOid if there is no such relation
+
 void register_queue_cache();
 void forget_queue(Oid view);  // tells every backend at commit that the definition changed
 
