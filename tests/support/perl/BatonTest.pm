@@ -75,7 +75,7 @@ sub kill_server
 {
 	my ($node) = @_;
 	my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
-	my @children = split ' ', `ps -o pid= --ppid $postmaster`;
+	my @children = split ' ', slurp_file("/proc/$postmaster/task/$postmaster/children");
 	$node->kill9;
 	kill 'KILL', @children;
 	wait_until(sub { !grep { kill 0, $_ } $postmaster, @children }, 'the killed processes to be gone')
