@@ -41,6 +41,7 @@ struct Queue {
   Oid id_sequence;
   Oid heap[kMaxSegments];
   Oid map[kMaxSegments];  // as of the last load; InvalidOid while unknown
+  int write_segment;      // the segment this backend last wrote to: a guess, checked against shared memory
 };
 
 // By name, exactly as given. 42704 if there is none; 22023 for NULL, empty or over 63 bytes.

@@ -1,56 +1,12 @@
 // Verbs that make, change and drop queues. Each checks everything before its first write, decides by the caller's own
 // rights, and only then acts as the extension's owner, with search_path pinned: what the caller can plant anywhere is
 // never looked up. On an error the abort of the (sub)transaction restores user, settings and SPI.
-#include "../pg/queue.hpp"
+#include "as_owner.hpp"
 #include "queue_options.hpp"
 
 namespace baton {
 
 namespace {
-
-struct Elevated {
-  Oid user;
-  int security;
-  int guc_level;
-};
-
-Elevated become_extension_owner() {
-  Elevated e;
-  GetUserIdAndSecContext(&e.user, &e.security);
-  SetUserIdAndSecContext(extension_owner(), e.security | SECURITY_LOCAL_USERID_CHANGE);
-  e.guc_level = NewGUCNestLevel();
-  const char* pinned[][2] = {{"search_path", "pg_catalog, pg_temp"}, {"default_tablespace", ""}, {"client_min_messages", "warning"}};
-  for (auto& p : pinned)
-    set_config_option(p[0], p[1], superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-  if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
-  return e;
-}
-
-void become_caller(const Elevated& e) {
-  SPI_finish();
-  AtEOXact_GUC(true, e.guc_level);
-  SetUserIdAndSecContext(e.user, e.security);
-}
-
-void run(const char* sql) {
-  int rc = SPI_execute(sql, false, 0);
-  if (rc < 0) elog(ERROR, "%s: %s", SPI_result_code_string(rc), sql);
-}
-
-// First column of the first row; false for no row or a null.
-bool fetch_int64(const char* sql, int64* out) {
-  run(sql);
-  if (SPI_processed == 0) return false;
-  bool null;
-  Datum d = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null);
-  if (!null) *out = DatumGetInt64(d);
-  return !null;
-}
-
-void run_with(const char* sql, int count, Oid* types, Datum* values) {
-  int rc = SPI_execute_with_args(sql, count, types, values, nullptr, false, 0);
-  if (rc < 0) elog(ERROR, "%s: %s", SPI_result_code_string(rc), sql);
-}
 
 // Makes creators and droppers of one name take turns, to the end of the transaction.
 void lock_name(const char* name) {

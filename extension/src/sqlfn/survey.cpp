@@ -1,0 +1,254 @@
+// See survey.hpp. The SQL functions here feed the views of sql/50_views.sql. They check for themselves that the caller
+// may look at the queue: EXECUTE on them is granted to all, since a view's functions run with the rights of its reader.
+#include "survey.hpp"
+
+#include "../leasemap/row.hpp"
+#include "../pg/clock.hpp"
+#include "../pg/shmem.hpp"
+#include "../pg/xid_status.hpp"
+
+namespace baton {
+
+namespace {
+
+// The last transaction asked about: neighbours were mostly made by the same one.
+struct XidMemo {
+  uint64 xid;
+  XidStatus status;
+};
+
+XidStatus status_of(XidMemo* memo, uint64 xid) {
+  if (memo->xid != xid) *memo = XidMemo{xid, xid_status(xid)};
+  return memo->status;
+}
+
+// The commit log no longer answers: a row that is there was inserted by a committed transaction and its settlement
+// rolled back, a row that is not there is settled.
+void ask_row(const Segment& segment, SurveySlot* s, TimestampTz now) {
+  bool live = fetch_row(segment.heap, s->slot, GetActiveSnapshot(), nullptr, 0, nullptr, nullptr);
+  bool inserted = slot_state(s->slot) == SlotState::kInserted;
+  s->status = live == inserted ? XidStatus::kCommitted : XidStatus::kAborted;
+  resolve_slot(s->slot, s->status);
+  s->phase = slot_phase(s->slot, s->status, now);
+}
+
+struct Counts {
+  int64 ready;      // offered to whoever claims next
+  int64 lapsed;     // claimed, but the lease has ended: ready too
+  int64 scheduled;
+  int64 claimed;
+  int64 settling;
+  int64 uncommitted;
+  int64 foreign;
+  int64 settled;
+  int64 oldest_id;  // of the first unsettled message in line, to find its age
+  Slot oldest;
+  bool has_oldest;
+};
+
+bool count_slot(const SurveySlot& s, const Segment&, void* arg) {
+  Counts* c = static_cast<Counts*>(arg);
+  switch (s.phase) {
+    case SlotPhase::kDue:
+      c->ready++;
+      break;
+    case SlotPhase::kLapsed:
+      c->lapsed++;
+      break;
+    case SlotPhase::kLater:
+      c->scheduled++;
+      break;
+    case SlotPhase::kHeld:
+      c->claimed++;
+      break;
+    case SlotPhase::kSettling:
+      c->settling++;
+      break;
+    case SlotPhase::kPending:
+      c->uncommitted++;
+      break;
+    case SlotPhase::kForeign:
+      c->foreign++;
+      break;
+    default:
+      c->settled++;
+      return true;
+  }
+  if ((s.phase == SlotPhase::kDue || s.phase == SlotPhase::kLapsed) && (!c->has_oldest || s.slot.id < c->oldest_id)) {
+    c->has_oldest = true;
+    c->oldest_id = s.slot.id;
+    c->oldest = s.slot;
+  }
+  return true;
+}
+
+struct HeldOutput {
+  Tuplestorestate* store;
+  TupleDesc desc;
+};
+
+bool put_held(const SurveySlot& s, const Segment&, void* arg) {
+  if (s.phase != SlotPhase::kHeld && s.phase != SlotPhase::kSettling) return true;
+  HeldOutput* out = static_cast<HeldOutput*>(arg);
+  char worker[64];
+  worker_name(s.slot.worker, worker, sizeof(worker));
+  Datum values[9];
+  bool nulls[9] = {false};
+  int64 claimed_at = slot_claimed_at(s.slot);
+  values[0] = Int64GetDatum(s.slot.id);
+  values[1] = CStringGetTextDatum(s.phase == SlotPhase::kHeld ? "claimed" : "settling");
+  values[2] = CStringGetTextDatum(worker);
+  values[3] = TimestampTzGetDatum(claimed_at);
+  nulls[4] = s.slot.started_ms == 0;
+  values[4] = TimestampTzGetDatum(claimed_at + (static_cast<int64>(s.slot.started_ms) - 1) * 1000);
+  values[5] = TimestampTzGetDatum(s.slot.deadline);
+  values[6] = Int64GetDatum(s.slot.generation);
+  values[7] = Int32GetDatum(s.slot.failures);
+  nulls[8] = s.phase != SlotPhase::kSettling;
+  values[8] = TransactionIdGetDatum(static_cast<TransactionId>(slot_xid(s.slot)));
+  tuplestore_putvalues(out->store, out->desc, values, nulls);
+  return true;
+}
+
+}  // namespace
+
+void survey_segment(const Segment& segment, SurveyVisitor visit, void* arg) {
+  BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
+  BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+  PGAlignedBlock* copy = static_cast<PGAlignedBlock*>(palloc(sizeof(PGAlignedBlock)));
+  XidMemo memo = {0, XidStatus::kAborted};
+  bool more = true;
+  for (BlockNumber b = kMetaBlock + 1; b < blocks && more; b++) {
+    CHECK_FOR_INTERRUPTS();
+    Buffer buf = ReadBufferExtended(segment.map, MAIN_FORKNUM, b, RBM_NORMAL, strategy);
+    LockBuffer(buf, BUFFER_LOCK_SHARE);
+    memcpy(copy->data, BufferGetPage(buf), BLCKSZ);
+    UnlockReleaseBuffer(buf);
+    Page page = copy->data;
+    if (!page_is_map_page(page)) continue;
+    TimestampTz now = clock_now();
+    for (int i = 0; i < map_slot_count(page) && more; i++) {
+      SurveySlot s;
+      s.slot = map_slots(page)[i];
+      if (slot_state(s.slot) == SlotState::kEmpty) continue;
+      s.place = Place{b, static_cast<uint8>(i)};
+      s.status = slot_has_open_xid(s.slot) ? status_of(&memo, slot_xid(s.slot)) : XidStatus::kCommitted;
+      resolve_slot(s.slot, s.status);
+      s.phase = slot_phase(s.slot, s.status, now);
+      if (s.phase == SlotPhase::kAskRow) ask_row(segment, &s, now);
+      more = visit(s, segment, arg);
+    }
+  }
+  pfree(copy);
+  FreeAccessStrategy(strategy);
+}
+
+Queue* queue_of_segment(Oid heap, int* segment_no) {
+  char* name = get_rel_name(heap);
+  int id = 0;
+  int n = 0;
+  if (name != nullptr && get_rel_namespace(heap) == baton_data_namespace() && sscanf(name, "q%d_%d", &id, &n) == 2) {
+    Queue* q = find_queue_by_id(id);
+    if (q != nullptr && n >= 0 && n < q->segment_count && q->heap[n] == heap) {
+      *segment_no = n;
+      return q;
+    }
+  }
+  ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("\"%s\" is not a segment of a queue", name ? name : "?")));
+}
+
+void require_look(const Queue* queue) {
+  if (can_look(queue)) return;
+  check_privilege(queue, ACL_SELECT);
+}
+
+bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values, bool* nulls) {
+  HeapTupleData tuple;
+  tuple.t_self = slot_tid(slot);
+  if (!ItemPointerIsValid(&tuple.t_self)) return false;
+  if (ItemPointerGetBlockNumberNoCheck(&tuple.t_self) >= RelationGetNumberOfBlocks(heap)) return false;
+  tuple.t_tableOid = RelationGetRelid(heap);
+  Buffer buf;
+  if (!fetch_heap_tuple(heap, snapshot, &tuple, &buf)) return false;
+  TupleDesc desc = RelationGetDescr(heap);
+  bool null;
+  bool same = DatumGetInt64(heap_getattr(&tuple, kRowId + 1, desc, &null)) == slot.id && !null;
+  for (int i = 0; same && i < count; i++) {
+    Form_pg_attribute a = TupleDescAttr(desc, columns[i]);
+    values[i] = heap_getattr(&tuple, columns[i] + 1, desc, &nulls[i]);
+    if (!nulls[i]) values[i] = datumCopy(values[i], a->attbyval, a->attlen);
+  }
+  ReleaseBuffer(buf);
+  return same;
+}
+
+}  // namespace baton
+
+using namespace baton;
+
+BATON_SQL_FUNCTION(baton_map_counts) {
+  Oid heap = PG_GETARG_OID(0);
+  int segment_no;
+  require_look(queue_of_segment(heap, &segment_no));
+  Segment segment = open_segment(heap, AccessShareLock);
+  Counts c;
+  memset(&c, 0, sizeof(c));
+  survey_segment(segment, count_slot, &c);
+
+  Datum values[9] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),      Int64GetDatum(c.scheduled),
+                     Int64GetDatum(c.claimed),          Int64GetDatum(c.settling),    Int64GetDatum(c.uncommitted),
+                     Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),     static_cast<Datum>(0)};
+  bool nulls[9] = {false};
+  const int columns[] = {kRowEnqueuedAt};
+  if (!c.has_oldest || !fetch_row(segment.heap, c.oldest, GetActiveSnapshot(), columns, 1, &values[8], &nulls[8])) nulls[8] = true;
+  close_segment(segment, AccessShareLock);
+
+  TupleDesc desc;
+  if (get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE) elog(ERROR, "return type must be a row type");
+  PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+BATON_SQL_FUNCTION(baton_map_held) {
+  Oid heap = PG_GETARG_OID(0);
+  int segment_no;
+  require_look(queue_of_segment(heap, &segment_no));
+  InitMaterializedSRF(fcinfo, 0);
+  ReturnSetInfo* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+  HeldOutput out = {rsinfo->setResult, rsinfo->setDesc};
+  Segment segment = open_segment(heap, AccessShareLock);
+  survey_segment(segment, put_held, &out);
+  close_segment(segment, AccessShareLock);
+  return static_cast<Datum>(0);
+}
+
+BATON_SQL_FUNCTION(baton_backlog) {
+  Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
+  require_look(q);
+  Counts c;
+  memset(&c, 0, sizeof(c));
+  int count = q->segment_count;
+  Oid* heaps = static_cast<Oid*>(palloc(sizeof(Oid) * count));
+  memcpy(heaps, q->heap, sizeof(Oid) * count);
+  for (int n = 0; n < count; n++) {
+    Segment segment = open_segment(heaps[n], AccessShareLock);
+    survey_segment(segment, count_slot, &c);
+    close_segment(segment, AccessShareLock);
+  }
+  PG_RETURN_FLOAT8(static_cast<float8>(c.ready + c.lapsed + c.claimed + c.settling));
+}
+
+// Id of a queue the caller may look at: 42704 and 42501 for the SQL functions that name one.
+BATON_SQL_FUNCTION(baton_require_look) {
+  Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
+  require_look(q);
+  PG_RETURN_INT32(q->id);
+}
+
+BATON_SQL_FUNCTION(baton_at_home) {
+  PG_RETURN_BOOL(static_cast<uint64>(PG_GETARG_INT64(0)) == GetSystemIdentifier() && PG_GETARG_OID(1) == MyDatabaseId);
+}
+
+BATON_SQL_FUNCTION(baton_library_version) {
+  (void)fcinfo;
+  PG_RETURN_TEXT_P(cstring_to_text(BATON_VERSION));
+}

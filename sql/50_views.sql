@@ -1,0 +1,335 @@
+-- Views. Everybody may read them; each shows only the queues whose view (baton_queue.<name>) the reader may look at:
+-- SELECT on it or on any of its columns, or membership in pg_monitor, which never shows a payload.
+-- They are made to be read in psql at 100 columns.
+
+-- Counts of one map, and the age of the first message in line. Reads every page of the map; changes nothing.
+CREATE FUNCTION baton_internal.map_counts(
+    segment regclass, OUT ready bigint, OUT lapsed bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint,
+    OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz)
+    AS 'MODULE_PATHNAME', 'baton_map_counts' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+-- The claims of one map.
+CREATE FUNCTION baton_internal.map_held(segment regclass)
+    RETURNS TABLE (id bigint, state text, worker text, claimed_at timestamptz, started_at timestamptz, lease_until timestamptz,
+                   generation bigint, failures integer, settling_xid xid)
+    AS 'MODULE_PATHNAME', 'baton_map_held' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+-- The id of a queue that the caller may look at; 42704 and 42501 otherwise.
+CREATE FUNCTION baton_internal.require_look(queue text) RETURNS integer
+    AS 'MODULE_PATHNAME', 'baton_require_look' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+CREATE FUNCTION baton_internal.at_home(system bigint, database oid) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'baton_at_home' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION baton_internal.library_version() RETURNS text
+    AS 'MODULE_PATHNAME', 'baton_library_version' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+-- State of a message as its queue's view shows it; NULL hides the row (its settlement has committed since).
+CREATE FUNCTION baton_internal.message_state(resolved text, due timestamptz) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE resolved
+               WHEN 'settled' THEN NULL
+               WHEN 'lapsed' THEN 'ready'
+               WHEN 'uncommitted' THEN CASE WHEN due > pg_catalog.statement_timestamp() THEN 'scheduled' ELSE 'ready' END
+               ELSE resolved
+           END;
+CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN resolved <> 'settled';
+
+-- Queues that the reader may look at. sound: its view and all its relations are there and have one owner; views touch
+-- the maps of sound queues only, so that one damaged queue does not hide the others.
+CREATE VIEW baton_internal.visible_queue WITH (security_barrier) AS
+SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.segment_bytes, q.lease, q.min_lease, q.max_lease,
+       q.max_lifetime, q.max_attempts, q.claim_ceiling, q.backoff, q.max_backoff, q.max_delay, q.max_payload_bytes,
+       q.max_headers_bytes, q.paused, q.created_at, q.incarnation,
+       baton_internal.at_home(q.home_system, q.home_database) AS at_home,
+       v.oid AS view_oid, v.relowner AS owner,
+       v.relkind = 'v'
+       AND pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_id', q.id)) IS NOT NULL
+       AND q.segments = (SELECT pg_catalog.count(*)
+                         FROM pg_catalog.generate_series(0, q.segments - 1) n
+                         JOIN pg_catalog.pg_class s ON s.oid = pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n))
+                         JOIN pg_catalog.pg_index i ON i.indrelid = s.oid AND i.indisvalid
+                         JOIN pg_catalog.pg_class m ON m.oid = i.indexrelid
+                         JOIN pg_catalog.pg_am a ON a.oid = m.relam AND a.amname = 'baton_lease'
+                         WHERE s.relowner = v.relowner) AS sound
+FROM baton_internal.queue q
+JOIN pg_catalog.pg_class v ON v.relname = q.name::name AND v.relnamespace = 'baton_queue'::regnamespace
+WHERE pg_catalog.has_any_column_privilege(v.oid, 'SELECT')
+   OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+CREATE VIEW baton_internal.visible_segment WITH (security_barrier) AS
+SELECT q.id AS queue_id, q.name, q.segment_bytes, n AS segment,
+       pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n)) AS heap
+FROM baton_internal.visible_queue q
+CROSS JOIN LATERAL pg_catalog.generate_series(0, q.segments - 1) n
+WHERE q.sound;
+
+CREATE VIEW baton.queues AS
+SELECT q.name,
+       pg_catalog.pg_get_userbyid(q.owner) AS owner,
+       CASE WHEN NOT q.sound THEN 'damaged'
+            WHEN NOT q.at_home THEN 'restored'
+            WHEN q.paused THEN 'paused'
+            ELSE 'active'
+       END AS state,
+       q.durability, q.lease, q.max_attempts, q.segments,
+       (SELECT pg_catalog.pg_size_pretty(pg_catalog.sum(pg_catalog.pg_total_relation_size(s.heap)))
+        FROM baton_internal.visible_segment s
+        WHERE s.queue_id = q.id) AS size,
+       q.created_at::timestamptz(0) AS created_at
+FROM baton_internal.visible_queue q
+ORDER BY q.name;
+COMMENT ON VIEW baton.queues IS 'queues you may look at; all their options: baton.describe_queue(name)';
+COMMENT ON COLUMN baton.queues.state IS 'active, paused, restored (a copy that waits for baton.adopt), damaged (see baton.health)';
+
+CREATE VIEW baton.queue_stats AS
+SELECT q.name AS queue, c.ready, c.scheduled, c.claimed, c.settling,
+       (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = q.id) AS quarantined,
+       (pg_catalog.clock_timestamp() - c.oldest_ready)::interval(0) AS oldest_ready,
+       k.waiting
+FROM baton_internal.visible_queue q
+CROSS JOIN LATERAL (SELECT pg_catalog.sum(m.ready)::bigint AS ready, pg_catalog.sum(m.scheduled)::bigint AS scheduled,
+                           pg_catalog.sum(m.claimed)::bigint AS claimed, pg_catalog.sum(m.settling)::bigint AS settling,
+                           pg_catalog.min(m.oldest_ready) AS oldest_ready
+                    FROM pg_catalog.generate_series(0, q.segments - 1) n
+                    CROSS JOIN LATERAL baton_internal.map_counts(
+                        pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n))::regclass) m) c
+LEFT JOIN LATERAL baton_internal.queue_counters(q.id) k ON true
+WHERE q.sound
+ORDER BY q.name;
+COMMENT ON VIEW baton.queue_stats IS 'exact counts by state; reads every page of the maps (64 bytes a message)';
+COMMENT ON COLUMN baton.queue_stats.ready IS 'to be claimed now, those whose lease has ended among them';
+COMMENT ON COLUMN baton.queue_stats.oldest_ready IS 'time since the message with the lowest id that is ready was enqueued';
+COMMENT ON COLUMN baton.queue_stats.waiting IS 'sessions in baton.wait';
+
+CREATE VIEW baton.queue_counters AS
+SELECT q.name AS queue, k.enqueued, k.claimed, k.acked, k.released, k.quarantined, k.expired_leases, k.fenced
+FROM baton_internal.visible_queue q
+CROSS JOIN LATERAL baton_internal.queue_counters(q.id) k
+ORDER BY q.name;
+COMMENT ON VIEW baton.queue_counters IS 'what happened since the server was started; cheap, from shared memory';
+
+CREATE VIEW baton.in_flight AS
+SELECT s.name AS queue, h.id, h.state, h.worker,
+       (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0) AS held,
+       (pg_catalog.clock_timestamp() - h.started_at)::interval(0) AS running,
+       (h.lease_until - pg_catalog.clock_timestamp())::interval(0) AS lease_left,
+       h.generation, h.failures
+FROM baton_internal.visible_segment s
+CROSS JOIN LATERAL baton_internal.map_held(s.heap) h;
+COMMENT ON VIEW baton.in_flight IS 'who holds what, for how long, started or not; no payload';
+COMMENT ON COLUMN baton.in_flight.held IS 'time since the claim';
+COMMENT ON COLUMN baton.in_flight.running IS 'time since baton.start; NULL: not started';
+
+CREATE VIEW baton.segments AS
+SELECT s.name AS queue, s.segment,
+       CASE WHEN m.open_seq = 0 THEN 'empty'
+            WHEN m.open_seq = pg_catalog.max(m.open_seq) OVER (PARTITION BY s.queue_id) THEN 'writing'
+            WHEN c.unsettled > 0 THEN 'draining'
+            ELSE 'drained'
+       END AS state,
+       c.unsettled, c.settled,
+       pg_catalog.pg_size_pretty(pg_catalog.pg_table_size(s.heap)) AS messages_size,
+       pg_catalog.pg_size_pretty(pg_catalog.pg_indexes_size(s.heap)) AS map_size,
+       m.open_seq, m.epoch
+FROM baton_internal.visible_segment s
+CROSS JOIN LATERAL baton_internal.map_meta(s.heap) m
+CROSS JOIN LATERAL (SELECT k.ready + k.scheduled + k.claimed + k.settling + k.uncommitted + k.inactive AS unsettled, k.settled
+                    FROM baton_internal.map_counts(s.heap) k) c
+ORDER BY s.name, s.segment;
+COMMENT ON VIEW baton.segments IS 'the ring of each queue: where new messages go, what is left in older segments, what waits to be reclaimed';
+
+-- Quarantined messages. What the reader may not see of the queue's view is not shown here either.
+CREATE VIEW baton_internal.visible_quarantined WITH (security_barrier) AS
+SELECT d.queue_id, d.id, d.quarantined_at, d.cause, d.reason, d.worker, d.generation, d.failures,
+       (d.message).message_id, (d.message).routing_key, (d.message).message_class, (d.message).priority, (d.message).enqueued_at,
+       d.error,
+       CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'headers', 'SELECT') THEN (d.message).headers END AS headers,
+       CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'payload_ref', 'SELECT') THEN (d.message).payload_ref END AS payload_ref,
+       CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'payload', 'SELECT') THEN (d.message).payload END AS payload,
+       CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'payload_bytes', 'SELECT') THEN (d.message).payload_bytes END AS payload_bytes
+FROM baton_data.quarantined d
+JOIN baton_internal.visible_queue q ON q.id = d.queue_id;
+
+CREATE FUNCTION baton.quarantined(queue text)
+    RETURNS TABLE (id bigint, quarantined_at timestamptz, cause text, reason text, worker text, generation bigint, failures integer,
+                   message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz, error jsonb,
+                   headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 100
+BEGIN ATOMIC
+    SELECT d.id, d.quarantined_at, d.cause, d.reason, d.worker, d.generation, d.failures, d.message_id, d.routing_key, d.message_class,
+           d.priority, d.enqueued_at, d.error, d.headers, d.payload_ref, d.payload, d.payload_bytes
+    FROM baton_internal.require_look(queue) q (id)
+    CROSS JOIN LATERAL (SELECT v.* FROM baton_internal.visible_quarantined v WHERE v.queue_id = q.id OFFSET 0) d
+    ORDER BY d.quarantined_at, d.id;
+END;
+COMMENT ON FUNCTION baton.quarantined IS 'messages set aside, with why; columns you may not see in the queue''s view are NULL';
+
+CREATE VIEW baton_internal.visible_evidence WITH (security_barrier) AS
+SELECT e.queue_id, e.id, e.at, e.generation, e.failures, e.worker, e.verdict, e.reason, e.error
+FROM baton_data.evidence e
+JOIN baton_internal.visible_queue q ON q.id = e.queue_id;
+
+CREATE FUNCTION baton.evidence(queue text, id bigint)
+    RETURNS TABLE (at timestamptz, generation bigint, failures integer, worker text, verdict text, reason text, error jsonb)
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 20
+BEGIN ATOMIC
+    SELECT e.at, e.generation, e.failures, e.worker, e.verdict, e.reason, e.error
+    FROM baton_internal.require_look(queue) q (queue_id)
+    CROSS JOIN LATERAL (SELECT v.* FROM baton_internal.visible_evidence v WHERE v.queue_id = q.queue_id AND v.id = evidence.id OFFSET 0) e
+    ORDER BY e.at;
+END;
+COMMENT ON FUNCTION baton.evidence IS 'what was reported with each failed attempt of a message';
+
+CREATE FUNCTION baton.describe_queue(queue text) RETURNS TABLE (option text, value text, meaning text)
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 20
+BEGIN ATOMIC
+    SELECT o.option, o.value, o.meaning
+    FROM baton_internal.require_look(queue) r (id)
+    CROSS JOIN LATERAL (SELECT v.* FROM baton_internal.visible_queue v WHERE v.id = r.id OFFSET 0) q
+    CROSS JOIN LATERAL (VALUES
+        (1, 'lease', q.lease::text, 'lease of a claim that asks for none'),
+        (2, 'min_lease', q.min_lease::text, 'shortest lease that may be asked for'),
+        (3, 'max_lease', q.max_lease::text, 'longest lease that may be asked for at once'),
+        (4, 'max_lifetime', q.max_lifetime::text, 'longest time a claim can be kept by extending it'),
+        (5, 'max_attempts', q.max_attempts::text, 'the failure that quarantines a message'),
+        (6, 'claim_ceiling', q.claim_ceiling::text, 'claims of a message, failed or not, until it is quarantined'),
+        (7, 'backoff', q.backoff::text, 'wait after the first failure; doubles with each further one'),
+        (8, 'max_backoff', q.max_backoff::text, 'longest wait after a failure'),
+        (9, 'max_delay', q.max_delay::text, 'furthest due time of an enqueue or a release'),
+        (10, 'max_payload_bytes', q.max_payload_bytes::text, 'largest payload'),
+        (11, 'max_headers_bytes', q.max_headers_bytes::text, 'largest headers'),
+        (12, 'durability', q.durability, 'local, replicated, async or volatile'),
+        (13, 'claim_flush', q.claim_flush::text, 'a claim is on disk before it is returned'),
+        (14, 'segments', q.segments::text, 'work tables in the ring; fixed'),
+        (15, 'segment_bytes', q.segment_bytes::text, 'size at which enqueues move on to the next segment'),
+        (16, 'replicable', q.replicable::text, 'segments have a primary key; fixed'),
+        (17, 'paused', q.paused::text, 'no message is handed out'),
+        (18, 'at_home', q.at_home::text, 'false: a copy that hands out nothing until baton.adopt'),
+        (19, 'id', q.id::text, 'segments are baton_data.q<id>_<n>')
+    ) o (ord, option, value, meaning)
+    ORDER BY o.ord;
+END;
+COMMENT ON FUNCTION baton.describe_queue IS 'every option of a queue with its value';
+
+CREATE FUNCTION baton.backlog(queue text) RETURNS double precision
+    AS 'MODULE_PATHNAME', 'baton_backlog' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.backlog IS 'messages that are due and not finished (ready, claimed, settling), for autoscalers; never null';
+
+-- One line per thing that an operator can do something about. state: ok, warning, error.
+CREATE VIEW baton.health AS
+WITH here AS (
+    SELECT w.worker, w.pid, w.step, w.last_success, w.last_error, w.error
+    FROM baton_internal.worker_status() w
+    JOIN pg_catalog.pg_database d ON d.oid = w.database
+    WHERE d.datname = pg_catalog.current_database()
+), version AS (
+    SELECT e.extversion AS installed, baton_internal.library_version() AS library
+    FROM pg_catalog.pg_extension e
+    WHERE e.extname = 'pg_baton'
+), kind (name) AS (
+    VALUES ('mover'), ('retention')
+), snapshot AS (
+    SELECT a.pid, pg_catalog.clock_timestamp() - a.xact_start AS age
+    FROM pg_catalog.pg_stat_activity a
+    WHERE a.backend_xmin IS NOT NULL AND a.xact_start IS NOT NULL
+    ORDER BY a.xact_start
+    LIMIT 1
+), prepared AS (
+    SELECT p.gid, pg_catalog.clock_timestamp() - p.prepared AS age
+    FROM pg_catalog.pg_prepared_xacts p
+    WHERE p.database = pg_catalog.current_database()
+    ORDER BY p.prepared
+    LIMIT 1
+), ring AS (
+    SELECT s.name, pg_catalog.sum(pg_catalog.pg_total_relation_size(s.heap)) AS bytes,
+           pg_catalog.sum(s.segment_bytes) AS budget, pg_catalog.max(pg_catalog.age(c.relfrozenxid)) AS frozen_age
+    FROM baton_internal.visible_segment s
+    JOIN pg_catalog.pg_class c ON c.oid = s.heap
+    GROUP BY s.name
+), published AS (
+    SELECT DISTINCT q.name
+    FROM baton_internal.visible_queue q
+    JOIN pg_catalog.pg_publication_tables t ON t.schemaname = 'baton_data' AND t.tablename LIKE pg_catalog.format('q%s\_%%', q.id)
+    JOIN pg_catalog.pg_publication p ON p.pubname = t.pubname AND p.pubdelete
+    WHERE NOT q.replicable
+)
+SELECT 'version' AS item,
+       CASE WHEN installed = library THEN 'ok' ELSE 'warning' END AS state,
+       CASE WHEN installed = library THEN installed
+            ELSE pg_catalog.format('extension %s, library %s: run ALTER EXTENSION pg_baton UPDATE', installed, library)
+       END AS detail
+FROM version
+UNION ALL
+SELECT 'switches',
+       CASE WHEN pg_catalog.current_setting('pg_baton.enabled', true) IS DISTINCT FROM 'on' THEN 'error'
+            WHEN pg_catalog.current_setting('pg_baton.claims', true) IS DISTINCT FROM 'on' THEN 'warning'
+            ELSE 'ok'
+       END,
+       pg_catalog.format('pg_baton.enabled = %s, pg_baton.claims = %s', pg_catalog.current_setting('pg_baton.enabled', true),
+                         pg_catalog.current_setting('pg_baton.claims', true))
+UNION ALL
+SELECT k.name,
+       CASE WHEN pg_catalog.count(h.worker) = 0 THEN 'warning'
+            WHEN pg_catalog.bool_or(h.last_error > COALESCE(h.last_success, '-infinity')) THEN 'error'
+            ELSE 'ok'
+       END,
+       CASE WHEN pg_catalog.count(h.worker) = 0
+            THEN 'not running: work is still found, with latency; segments are not reclaimed'
+            ELSE COALESCE(pg_catalog.string_agg(h.step || ': ' || h.error, '; ')
+                              FILTER (WHERE h.last_error > COALESCE(h.last_success, '-infinity')),
+                          pg_catalog.format('pid %s, last step %s ago', pg_catalog.max(h.pid),
+                                            COALESCE((pg_catalog.clock_timestamp() - pg_catalog.max(h.last_success))::interval(0)::text, '?')))
+       END
+FROM kind k
+LEFT JOIN here h ON h.worker = k.name
+GROUP BY k.name
+UNION ALL
+SELECT 'queues',
+       CASE WHEN pg_catalog.bool_or(NOT q.sound) THEN 'error'
+            WHEN pg_catalog.bool_or(NOT q.at_home OR q.paused) THEN 'warning'
+            ELSE 'ok'
+       END,
+       pg_catalog.concat_ws('; ', pg_catalog.format('%s you may look at', pg_catalog.count(*)),
+                 'damaged: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE NOT q.sound),
+                 'restored, need baton.adopt: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE NOT q.at_home),
+                 'paused: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE q.paused))
+FROM baton_internal.visible_queue q
+UNION ALL
+SELECT 'views',
+       'error',
+       pg_catalog.format('no view baton_queue.%I: nobody can use the queue (dropped or renamed)', q.name)
+FROM baton_internal.queue q
+WHERE pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_class v WHERE v.relname = q.name::name AND v.relnamespace = 'baton_queue'::regnamespace)
+UNION ALL
+SELECT 'snapshot',
+       CASE WHEN s.age > '5 min' THEN 'warning' ELSE 'ok' END,
+       CASE WHEN s.age > '5 min' THEN pg_catalog.format('pid %s has a snapshot of %s ago: segments wait to be reclaimed', s.pid, s.age::interval(0))
+            ELSE pg_catalog.format('oldest transaction with a snapshot: %s', COALESCE(s.age::interval(0)::text, 'none'))
+       END
+FROM (VALUES (1)) one
+LEFT JOIN snapshot s ON true
+UNION ALL
+SELECT 'prepared transactions',
+       CASE WHEN p.age > '5 min' THEN 'warning' ELSE 'ok' END,
+       COALESCE(pg_catalog.format('%s, prepared %s ago: what it enqueued or settled waits for it', p.gid, p.age::interval(0)), 'none')
+FROM (VALUES (1)) one
+LEFT JOIN prepared p ON true
+UNION ALL
+SELECT 'space',
+       CASE WHEN pg_catalog.bool_or(r.bytes > 2 * r.budget) THEN 'warning' ELSE 'ok' END,
+       COALESCE('above twice its budget: ' || pg_catalog.string_agg(pg_catalog.format('%s (%s)', r.name, pg_catalog.pg_size_pretty(r.bytes)), ', '
+                                                                     ORDER BY r.bytes DESC) FILTER (WHERE r.bytes > 2 * r.budget),
+                pg_catalog.format('%s in all queues', pg_catalog.pg_size_pretty(COALESCE(pg_catalog.sum(r.bytes), 0))))
+FROM ring r
+UNION ALL
+SELECT 'transaction ids',
+       CASE WHEN pg_catalog.max(r.frozen_age) > 0.95 * pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint THEN 'warning' ELSE 'ok' END,
+       pg_catalog.format('oldest segment: %s transactions of %s', COALESCE(pg_catalog.max(r.frozen_age), 0),
+                         pg_catalog.current_setting('autovacuum_freeze_max_age'))
+FROM ring r
+UNION ALL
+SELECT 'publication',
+       'error',
+       pg_catalog.format('segments of queue "%s" are published for deletes and have no replica identity: settling is refused', p.name)
+FROM published p;
+COMMENT ON VIEW baton.health IS 'what an operator should know: one line per subject, state ok, warning or error';
