@@ -1,0 +1,243 @@
+// Hooks on commands and catalog changes that concern our workers and maps.
+//
+// Databases: before a command that needs a database without sessions (drop, rename, move, copy), our workers there leave,
+// and none is started until the transaction of the command has ended, either way.
+// Extensions: CREATE and DROP EXTENSION mark the database at commit.
+// Maps: no second map on a table, no concurrent build, no DROP INDEX: refused in the transaction that would make the
+// catalog entry, so that nothing is left behind. These checks need the preloaded library; pg_restore without it is fine.
+//
+// The callback at the end of a transaction allocates nothing and raises nothing: it sets atomics and latches.
+#include "lifecycle_hooks.hpp"
+
+#include "../leasemap/guard.hpp"
+#include "../leasemap/map.hpp"
+#include "launcher.hpp"
+#include "worker_slot.hpp"
+
+namespace baton {
+namespace {
+
+ProcessUtility_hook_type previous_utility_hook = nullptr;
+object_access_hook_type previous_access_hook = nullptr;
+
+// What this transaction has to say when it ends.
+bool databases_changed = false;
+bool extension_changed = false;
+Oid blocked_database = InvalidOid;
+
+void transaction_ended(XactEvent event, void*) {
+  switch (event) {
+    case XACT_EVENT_COMMIT:
+    case XACT_EVENT_ABORT:
+    case XACT_EVENT_PREPARE:
+      break;
+    default:
+      return;
+  }
+  if (!databases_changed && !extension_changed && !OidIsValid(blocked_database)) return;
+  if (OidIsValid(blocked_database)) unblock_database(blocked_database);
+  if (extension_changed && event != XACT_EVENT_ABORT) {
+    mark_database_changed(MyDatabaseId);
+    nudge_workers(MyDatabaseId);
+  }
+  databases_changed = false;
+  extension_changed = false;
+  blocked_database = InvalidOid;
+  wake_launcher();
+}
+
+// ---- databases
+
+// For a command that cannot go on while our workers are connected. Only for those who may give it, or anybody could keep
+// the workers of any database from working.
+void clear_database(const char* name) {
+  if (!shared || !name || IsTransactionBlock()) return;
+  Oid database = get_database_oid(name, true);
+  if (!OidIsValid(database) || database == MyDatabaseId || !database_owner_is_me(database)) return;
+  if (OidIsValid(blocked_database)) unblock_database(blocked_database);
+  blocked_database = database;
+  block_database(database);
+  stop_workers(database);
+}
+
+bool has_option(List* options, const char* name, const char** value) {
+  ListCell* cell;
+  foreach (cell, options) {
+    auto* option = static_cast<DefElem*>(lfirst(cell));
+    if (strcmp(option->defname, name) != 0) continue;
+    if (value) *value = option->arg ? defGetString(option) : nullptr;
+    return true;
+  }
+  return false;
+}
+
+void before_database_command(Node* statement) {
+  switch (nodeTag(statement)) {
+    case T_DropdbStmt:
+      clear_database(reinterpret_cast<DropdbStmt*>(statement)->dbname);
+      databases_changed = true;
+      break;
+    case T_CreatedbStmt: {
+      const char* source = nullptr;
+      if (has_option(reinterpret_cast<CreatedbStmt*>(statement)->options, "template", &source)) clear_database(source);
+      databases_changed = true;
+      break;
+    }
+    case T_AlterDatabaseStmt: {
+      auto* alter = reinterpret_cast<AlterDatabaseStmt*>(statement);
+      if (has_option(alter->options, "tablespace", nullptr)) clear_database(alter->dbname);
+      databases_changed = true;
+      break;
+    }
+    case T_RenameStmt: {
+      auto* rename = reinterpret_cast<RenameStmt*>(statement);
+      if (rename->renameType != OBJECT_DATABASE) break;
+      clear_database(rename->subname);
+      databases_changed = true;
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+// ---- maps
+
+Oid access_method_of(Oid relation) {
+  HeapTuple t = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+  if (!HeapTupleIsValid(t)) return InvalidOid;
+  auto* form = reinterpret_cast<Form_pg_class>(GETSTRUCT(t));
+  Oid am = form->relkind == RELKIND_INDEX ? form->relam : InvalidOid;
+  ReleaseSysCache(t);
+  return am;
+}
+
+void refuse_drop_of_map(const DropStmt* drop) {
+  Oid lease = lease_am_oid();
+  if (!OidIsValid(lease)) return;
+  ListCell* cell;
+  foreach (cell, drop->objects) {
+    RangeVar* name = makeRangeVarFromNameList(static_cast<List*>(lfirst(cell)));
+    Oid relation = RangeVarGetRelid(name, NoLock, true);
+    if (!OidIsValid(relation) || access_method_of(relation) != lease) continue;
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("cannot drop lease map \"%s\"", name->relname),
+                    errdetail("It holds the delivery state of the messages in its segment."),
+                    errhint("To get rid of the queue, use baton.drop_queue(); to rebuild the map, use REINDEX INDEX.")));
+  }
+}
+
+Oid message_type() {
+  Oid schema = get_namespace_oid("baton", true);
+  if (!OidIsValid(schema)) return InvalidOid;
+  return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, PointerGetDatum("message"), ObjectIdGetDatum(schema));
+}
+
+struct NewIndex {
+  Oid heap;
+  bool concurrent;
+};
+
+// The catalog entry of this very command is not visible to catalog snapshots yet.
+bool read_new_index(Oid index, NewIndex* out) {
+  Relation rel = table_open(IndexRelationId, AccessShareLock);
+  ScanKeyData key;
+  ScanKeyInit(&key, Anum_pg_index_indexrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(index));
+  SysScanDesc scan = systable_beginscan(rel, IndexRelidIndexId, true, SnapshotSelf, 1, &key);
+  HeapTuple t = systable_getnext(scan);
+  bool found = HeapTupleIsValid(t);
+  if (found) {
+    auto* form = reinterpret_cast<Form_pg_index>(GETSTRUCT(t));
+    out->heap = form->indrelid;
+    out->concurrent = !form->indisready;
+  }
+  systable_endscan(scan);
+  table_close(rel, AccessShareLock);
+  return found;
+}
+
+bool is_new_map(Oid relation) {
+  Oid lease = lease_am_oid();
+  if (!OidIsValid(lease)) return false;
+  // Made by this command and so in the relation cache, though not in the system cache.
+  Relation rel = RelationIdGetRelation(relation);
+  if (!RelationIsValid(rel)) return false;
+  bool is = rel->rd_rel->relkind == RELKIND_INDEX && rel->rd_rel->relam == lease;
+  RelationClose(rel);
+  return is;
+}
+
+void check_new_map(Oid index) {
+  if (!is_new_map(index)) return;
+  NewIndex created;
+  if (!read_new_index(index, &created)) return;
+  if (created.concurrent)
+    ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("a lease map cannot be built concurrently"),
+                    errdetail("Slots change in place; a copy would miss the changes made meanwhile."),
+                    errhint("Use REINDEX INDEX without CONCURRENTLY: unsettled messages become ready again, old tokens are refused.")));
+  Relation heap = table_open(created.heap, NoLock);
+  if (heap->rd_rel->reloftype == InvalidOid || heap->rd_rel->reloftype != message_type())
+    ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                    errmsg("\"%s\" cannot have a lease map: it is not a table of type baton.message", RelationGetRelationName(heap)),
+                    errhint("Queues and their segments are made by baton.create_queue().")));
+  Oid other = find_map(heap);
+  if (OidIsValid(other) && other != index)
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("segment \"%s\" already has a lease map, \"%s\"", RelationGetRelationName(heap), get_rel_name(other)),
+                    errhint("A message has one slot: a second map would hand it out twice.")));
+  table_close(heap, NoLock);
+}
+
+void object_accessed(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
+  if (previous_access_hook) previous_access_hook(access, class_id, object, sub, argument);
+  if (sub != 0 || IsBootstrapProcessingMode()) return;
+  if (access == OAT_POST_CREATE && class_id == RelationRelationId) {
+    check_new_map(object);
+  } else if (class_id == ExtensionRelationId && access == OAT_POST_CREATE) {
+    // Its name cannot be looked up yet. One probe too many is cheap.
+    extension_changed = true;
+  } else if (class_id == ExtensionRelationId && access == OAT_DROP) {
+    const char* name = get_extension_name(object);
+    if (name && strcmp(name, "pg_baton") == 0) extension_changed = true;
+  }
+}
+
+// A REPEATABLE READ transaction that locks a segment after it was truncated: pg_dump.
+void check_locked(const LockStmt* lock) {
+  if (!IsolationUsesXactSnapshot() || !FirstSnapshotSet) return;
+  Snapshot snapshot = GetTransactionSnapshot();
+  ListCell* cell;
+  foreach (cell, lock->relations) {
+    Oid relation = RangeVarGetRelid(static_cast<RangeVar*>(lfirst(cell)), NoLock, true);
+    if (OidIsValid(relation)) check_guard(relation, snapshot);
+  }
+}
+
+void utility(PlannedStmt* planned, const char* query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
+             QueryEnvironment* environment, DestReceiver* destination, QueryCompletion* completion) {
+  Node* statement = planned->utilityStmt;
+  before_database_command(statement);
+  if (IsA(statement, DropStmt)) {
+    auto* drop = reinterpret_cast<DropStmt*>(statement);
+    if (drop->removeType == OBJECT_INDEX) refuse_drop_of_map(drop);
+  }
+  // The tree may be gone afterwards: COMMIT and its like free it.
+  const LockStmt* lock = IsA(statement, LockStmt) ? reinterpret_cast<LockStmt*>(statement) : nullptr;
+  if (previous_utility_hook)
+    previous_utility_hook(planned, query, read_only_tree, context, params, environment, destination, completion);
+  else
+    standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, destination, completion);
+  if (lock) check_locked(lock);
+}
+
+}  // namespace
+
+void install_lifecycle_hooks() {
+  previous_utility_hook = ProcessUtility_hook;
+  ProcessUtility_hook = utility;
+  previous_access_hook = object_access_hook;
+  object_access_hook = object_accessed;
+  RegisterXactCallback(transaction_ended, nullptr);
+  install_guard();
+}
+
+}  // namespace baton

@@ -1,0 +1,13 @@
+// Work that may wait: rotation, forced sweeps, statistics.
+#pragma once
+
+#include "worker_slot.hpp"
+
+namespace baton {
+
+void retention_round(StepRunner run);
+// Parts of it, for CALL baton.maintain().
+bool rotate_one(StepRunner run, int32 queue_id);
+bool save_worker_names(StepRunner run);
+
+}  // namespace baton
