@@ -42,10 +42,12 @@ SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.se
        baton_internal.at_home(q.home_system, q.home_database) AS at_home,
        v.oid AS view_oid, v.relowner AS owner,
        v.relkind = 'v'
-       AND pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_id', q.id)) IS NOT NULL
+       AND EXISTS (SELECT FROM pg_catalog.pg_class s
+                   WHERE s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_id', q.id)::name)
        AND q.segments = (SELECT pg_catalog.count(*)
                          FROM pg_catalog.generate_series(0, q.segments - 1) n
-                         JOIN pg_catalog.pg_class s ON s.oid = pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n))
+                         JOIN pg_catalog.pg_class s
+                             ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
                          JOIN pg_catalog.pg_index i ON i.indrelid = s.oid AND i.indisvalid
                          JOIN pg_catalog.pg_class m ON m.oid = i.indexrelid
                          JOIN pg_catalog.pg_am a ON a.oid = m.relam AND a.amname = 'baton_lease'
@@ -56,10 +58,10 @@ WHERE pg_catalog.has_any_column_privilege(v.oid, 'SELECT')
    OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
 CREATE VIEW baton_internal.visible_segment WITH (security_barrier) AS
-SELECT q.id AS queue_id, q.name, q.segment_bytes, n AS segment,
-       pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n)) AS heap
+SELECT q.id AS queue_id, q.name, q.segment_bytes, n AS segment, s.oid::regclass AS heap
 FROM baton_internal.visible_queue q
 CROSS JOIN LATERAL pg_catalog.generate_series(0, q.segments - 1) n
+JOIN pg_catalog.pg_class s ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
 WHERE q.sound;
 
 CREATE VIEW baton.queues AS
@@ -71,9 +73,10 @@ SELECT q.name,
             ELSE 'active'
        END AS state,
        q.durability, q.lease, q.max_attempts, q.segments,
-       (SELECT pg_catalog.pg_size_pretty(pg_catalog.sum(pg_catalog.pg_total_relation_size(s.heap)))
-        FROM baton_internal.visible_segment s
-        WHERE s.queue_id = q.id) AS size,
+       (SELECT pg_catalog.pg_size_pretty(pg_catalog.sum(pg_catalog.pg_total_relation_size(s.oid)))
+        FROM pg_catalog.generate_series(0, q.segments - 1) n
+        JOIN pg_catalog.pg_class s
+            ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name) AS size,
        q.created_at::timestamptz(0) AS created_at
 FROM baton_internal.visible_queue q
 ORDER BY q.name;
@@ -81,20 +84,18 @@ COMMENT ON VIEW baton.queues IS 'queues you may look at; all their options: bato
 COMMENT ON COLUMN baton.queues.state IS 'active, paused, restored (a copy that waits for baton.adopt), damaged (see baton.health)';
 
 CREATE VIEW baton.queue_stats AS
-SELECT q.name AS queue, c.ready, c.scheduled, c.claimed, c.settling,
-       (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = q.id) AS quarantined,
+SELECT c.name AS queue, c.ready, c.scheduled, c.claimed, c.settling,
+       (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = c.queue_id) AS quarantined,
        (pg_catalog.clock_timestamp() - c.oldest_ready)::interval(0) AS oldest_ready,
        k.waiting
-FROM baton_internal.visible_queue q
-CROSS JOIN LATERAL (SELECT pg_catalog.sum(m.ready)::bigint AS ready, pg_catalog.sum(m.scheduled)::bigint AS scheduled,
-                           pg_catalog.sum(m.claimed)::bigint AS claimed, pg_catalog.sum(m.settling)::bigint AS settling,
-                           pg_catalog.min(m.oldest_ready) AS oldest_ready
-                    FROM pg_catalog.generate_series(0, q.segments - 1) n
-                    CROSS JOIN LATERAL baton_internal.map_counts(
-                        pg_catalog.to_regclass(pg_catalog.format('baton_data.q%s_%s', q.id, n))::regclass) m) c
-LEFT JOIN LATERAL baton_internal.queue_counters(q.id) k ON true
-WHERE q.sound
-ORDER BY q.name;
+FROM (SELECT s.queue_id, s.name, pg_catalog.sum(m.ready)::bigint AS ready, pg_catalog.sum(m.scheduled)::bigint AS scheduled,
+             pg_catalog.sum(m.claimed)::bigint AS claimed, pg_catalog.sum(m.settling)::bigint AS settling,
+             pg_catalog.min(m.oldest_ready) AS oldest_ready
+      FROM baton_internal.visible_segment s
+      CROSS JOIN LATERAL baton_internal.map_counts(s.heap) m
+      GROUP BY s.queue_id, s.name) c
+LEFT JOIN LATERAL baton_internal.queue_counters(c.queue_id) k ON true
+ORDER BY c.name;
 COMMENT ON VIEW baton.queue_stats IS 'exact counts by state; reads every page of the maps (64 bytes a message)';
 COMMENT ON COLUMN baton.queue_stats.ready IS 'to be claimed now, those whose lease has ended among them';
 COMMENT ON COLUMN baton.queue_stats.oldest_ready IS 'time since the message with the lowest id that is ready was enqueued';
@@ -121,8 +122,8 @@ COMMENT ON COLUMN baton.in_flight.running IS 'time since baton.start; NULL: not 
 
 CREATE VIEW baton.segments AS
 SELECT s.name AS queue, s.segment,
-       CASE WHEN m.open_seq = 0 THEN 'empty'
-            WHEN m.open_seq = pg_catalog.max(m.open_seq) OVER (PARTITION BY s.queue_id) THEN 'writing'
+       CASE WHEN m.open_seq = 0 AND c.unsettled + c.settled = 0 THEN 'empty'
+            WHEN m.open_seq > 0 AND m.open_seq = pg_catalog.max(m.open_seq) OVER (PARTITION BY s.queue_id) THEN 'writing'
             WHEN c.unsettled > 0 THEN 'draining'
             ELSE 'drained'
        END AS state,
@@ -311,7 +312,9 @@ LEFT JOIN snapshot s ON true
 UNION ALL
 SELECT 'prepared transactions',
        CASE WHEN p.age > '5 min' THEN 'warning' ELSE 'ok' END,
-       COALESCE(pg_catalog.format('%s, prepared %s ago: what it enqueued or settled waits for it', p.gid, p.age::interval(0)), 'none')
+       CASE WHEN p.gid IS NULL THEN 'none'
+            ELSE pg_catalog.format('%s, prepared %s ago: what it enqueued or settled waits for it', p.gid, p.age::interval(0))
+       END
 FROM (VALUES (1)) one
 LEFT JOIN prepared p ON true
 UNION ALL

@@ -75,6 +75,10 @@ void create_view(const Queue* q, const char* owner) {
                quote_literal_cstr(psprintf("queue \"%s\": INSERT = may enqueue, UPDATE = may claim and settle, SELECT = may look,"
                                            " DELETE = may purge and redrive",
                                            q->name))));
+  // Monitoring looks at everything but the content. Granted here and not in some list of ours, so that \dp shows it.
+  run(psprintf("GRANT SELECT (id, state, message_id, routing_key, message_class, priority, enqueued_at, not_before, expires_at, generation,"
+               " failures, worker, lease_until) ON %s TO pg_monitor",
+               view));
   run(psprintf("ALTER VIEW %s OWNER TO %s", view, owner));
 }
 

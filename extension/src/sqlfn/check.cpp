@@ -25,7 +25,6 @@ enum class Problem : int32 {
   kTwiceInQueue,
   kBadSlot,
   kUnreachablePage,
-  kUnopened,
   kNoMap,
   kUpdatePossible,
   kBehindSequence,
@@ -49,8 +48,6 @@ const char* problem_word(Problem p) {
       return "bad_slot";
     case Problem::kUnreachablePage:
       return "unreachable_page";
-    case Problem::kUnopened:
-      return "unopened_segment_in_use";
     case Problem::kNoMap:
       return "no_lease_map";
     case Problem::kUpdatePossible:
@@ -97,7 +94,6 @@ struct Pass {
   HTAB* ids;  // unsettled messages of all segments
   bool* reached;
   BlockNumber blocks;
-  int64 unsettled;
   int64 max_id;
 };
 
@@ -197,7 +193,6 @@ bool look_at_slot(const SurveySlot& s, const Segment&, void* arg) {
     }
     return true;
   }
-  p->unsettled++;
   bool open = s.phase == SlotPhase::kPending || s.phase == SlotPhase::kSettling;
   if (!open) {
     bool found;
@@ -242,26 +237,17 @@ void pass_over_segment(Pass* p) {
     Segment segment = open_segment(p->queue->heap[p->segment], AccessShareLock);
     PushActiveSnapshot(GetLatestSnapshot());
     p->rows = make_table("baton check rows", sizeof(ItemPointerData), sizeof(RowEntry), mine);
-    p->unsettled = 0;
     read_rows(p, heap);
     walk_chains(p, segment);
     survey_segment(segment, look_at_slot, p);
     HASH_SEQ_STATUS seq;
     hash_seq_init(&seq, p->rows);
-    int64 rows = 0;
     while (RowEntry* r = static_cast<RowEntry*>(hash_seq_search(&seq))) {
-      rows++;
       if (r->open_slots > 0) continue;
       if (r->settled_slot)
         suspect(p, Problem::kSettledWithRow, r->id, r->settled_place.block, r->settled_place.index, &r->tid, &r->settled);
       else
         suspect(p, Problem::kRowWithoutSlot, r->id, ItemPointerGetBlockNumber(&r->tid), ItemPointerGetOffsetNumber(&r->tid), &r->tid, nullptr);
-    }
-    if (rows + p->unsettled > 0) {
-      MapMeta meta;
-      LaneDirectoryEntry entry;
-      read_meta(segment.map, &meta, &entry, kDefaultLane);
-      if (meta.open_seq == 0) suspect(p, Problem::kUnopened, 0, 0, 0, nullptr, nullptr);
     }
     PopActiveSnapshot();
     close_segment(segment, AccessShareLock);
@@ -291,8 +277,6 @@ const char* describe(const Suspect* s) {
       return psprintf("row (%u,%u) will never be handed out; REINDEX of the lease map makes its slot", s->key.block, s->key.offset);
     case Problem::kUnreachablePage:
       return psprintf("page %u of the lease map has slots and is in no lane's chain", s->key.block);
-    case Problem::kUnopened:
-      return "the metapage says that nothing was written here since the last truncation";
     case Problem::kNoMap:
       return "there is no valid index of access method baton_lease";
     case Problem::kUpdatePossible:

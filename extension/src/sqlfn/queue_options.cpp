@@ -54,13 +54,12 @@ void read_interval(FunctionCallInfo fcinfo, int arg, const IntervalOption& optio
   if (PG_ARGISNULL(arg)) return;
   const Interval* i = PG_GETARG_INTERVAL_P(arg);
   const char* given = DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(arg)));
-  int64 us = 0;
-  bool bad = i->month != 0 || __builtin_mul_overflow(static_cast<int64>(i->day), USECS_PER_DAY, &us) ||
-             __builtin_add_overflow(us, i->time, &us);
-  if (bad)
+  if (i->month != 0)
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be a length of time without months or years", option.name),
                     errdetail("The value given is %s.", given)));
-  if (us < option.low || us > option.high)
+  int64 us = 0;
+  bool overflow = __builtin_mul_overflow(static_cast<int64>(i->day), USECS_PER_DAY, &us) || __builtin_add_overflow(us, i->time, &us);
+  if (overflow || us < option.low || us > option.high)
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                     errmsg("%s must be between %s and %s", option.name, interval_text(option.low), interval_text(option.high)),
                     errdetail("The value given is %s.", given)));
