@@ -62,8 +62,9 @@ const Namespaces& schemas() {
 Oid need_relation(const char* name, Oid schema) {
   Oid oid = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
   if (!OidIsValid(oid))
-    ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("extension \"pg_baton\" is not installed in this database"),
-                    errhint("Run CREATE EXTENSION pg_baton.")));
+    ereport(ERROR,
+            (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("extension \"pg_baton\" is not installed in this database"),
+             errhint("Run CREATE EXTENSION pg_baton.")));
   return oid;
 }
 
@@ -160,10 +161,11 @@ void find_relations(Queue* q) {
     q->heap[n] = get_relname_relid(name, data);
     Relation heap = OidIsValid(q->heap[n]) ? try_relation_open(q->heap[n], AccessShareLock) : nullptr;
     if (heap == nullptr)
-      ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                      errmsg("queue \"%s\" has lost its segment baton_data.%s", q->name, name),
-                      errhint("Restore the table, or give up what is left with SELECT baton.drop_queue(%s, discard => true).",
-                              quote_literal_cstr(q->name))));
+      ereport(ERROR,
+              (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+               errmsg("queue \"%s\" has lost its segment baton_data.%s", q->name, name),
+               errhint("Restore the table, or give up what is left with SELECT baton.drop_queue(%s, discard => true).",
+                       quote_literal_cstr(q->name))));
     q->map[n] = find_map(heap);
     relation_close(heap, AccessShareLock);
   }
@@ -180,7 +182,8 @@ void check_view(const Queue* q) {
   Oid owner = get_rel_owner(q->view);
   if (get_rel_relkind(q->view) == RELKIND_VIEW && owner == get_rel_owner(q->heap[0])) return;
   ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                  errmsg("baton_queue.%s and the segments of queue \"%s\" have different owners", quote_identifier(q->name), q->name),
+                  errmsg("baton_queue.%s and the segments of queue \"%s\" have different owners",
+                         quote_identifier(q->name), q->name),
                   errhint("After ALTER VIEW ... OWNER TO, run SELECT baton.alter_queue(%s) as a superuser.",
                           quote_literal_cstr(q->name))));
 }
@@ -228,7 +231,9 @@ Queue* load(Oid view, Queue* fresh, uint32 seen) {
   Oid schema = schemas().queue;
   Oid view = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
   ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("queue \"%s\" does not exist", name),
-                  OidIsValid(view) ? errdetail("There is a relation baton_queue.%s, but no queue of that name.", quote_identifier(name)) : 0,
+                  OidIsValid(view) ? errdetail("There is a relation baton_queue.%s, but no queue of that name.",
+                                               quote_identifier(name))
+                                   : 0,
                   errhint("SELECT name FROM baton.queues lists the queues you may see.")));
 }
 
@@ -277,7 +282,8 @@ SipKeyPair token_key() {
   table_close(rel, AccessShareLock);
   if (!found)
     ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this database has no token key"),
-                    errhint("Run INSERT INTO baton_internal.token_key (key) VALUES (baton_internal.random_bytes(16)) as a superuser.")));
+                    errhint("Run INSERT INTO baton_internal.token_key (key) VALUES (baton_internal.random_bytes(16)) "
+                            "as a superuser.")));
   key_cached = key;
   key_valid = true;
   return key;
@@ -354,8 +360,9 @@ void queue_name(text* name, char* out) {
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue name must not be null")));
   Size length = VARSIZE_ANY_EXHDR(name);
   if (length < 1 || length > kMaxQueueName)
-    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue name must have 1 to %d bytes", kMaxQueueName),
-                    errdetail("The name given has %d.", static_cast<int>(length))));
+    ereport(ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue name must have 1 to %d bytes", kMaxQueueName),
+             errdetail("The name given has %d.", static_cast<int>(length))));
   memcpy(out, VARDATA_ANY(name), length);
   out[length] = '\0';
 }

@@ -27,7 +27,8 @@ Oid segment_oid(int32 id, int segment) {
 Queue* lock_own_queue(text* name, const char* what) {
   Queue* q = find_queue(name);
   if (!object_owner_is_me(RelationRelationId, q->view))
-    ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to %s it", q->name, what)));
+    ereport(ERROR,
+            (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to %s it", q->name, what)));
   LockRelationOid(q->view, ShareUpdateExclusiveLock);
   return find_queue(name);
 }
@@ -38,13 +39,18 @@ void create_segment(const Queue* q, int n, const char* owner) {
   char name[NAMEDATALEN];
   segment_name(q->id, n, name);
   const char* t = psprintf("baton_data.%s", name);
-  run(psprintf("CREATE %sTABLE %s OF baton.message USING heap WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false,"
+  run(
+      psprintf("CREATE %sTABLE %s OF baton.message USING heap WITH (autovacuum_enabled = false, "
+               "toast.autovacuum_enabled = false,"
                " vacuum_truncate = false, toast.vacuum_truncate = false, toast_tuple_target = 8160)",
                q->durability == Durability::kVolatile ? "UNLOGGED " : "", t));
   run(psprintf("ALTER TABLE %s ALTER COLUMN payload SET STORAGE MAIN, ALTER COLUMN payload_bytes SET STORAGE MAIN", t));
-  run(psprintf("CREATE INDEX %s_map ON %s USING baton_lease (id, lane, generation, failures, not_before, routing_key)", name, t));
+  run(psprintf("CREATE INDEX %s_map ON %s USING baton_lease (id, lane, generation, failures, not_before, routing_key)",
+               name, t));
   if (q->replicable) run(psprintf("ALTER TABLE %s ADD CONSTRAINT %s_pkey PRIMARY KEY (id)", t, name));
-  run(psprintf("CREATE TRIGGER refuse_update BEFORE UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION baton_internal.refuse_update()", t));
+  run(psprintf(
+      "CREATE TRIGGER refuse_update BEFORE UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION baton_internal.refuse_update()",
+      t));
   run(psprintf("COMMENT ON TABLE %s IS %s", t, quote_literal_cstr(psprintf("segment %d of queue \"%s\"", n, q->name))));
   run(psprintf("ALTER TABLE %s OWNER TO %s", t, owner));
 }
@@ -57,34 +63,46 @@ void create_view(const Queue* q, const char* owner) {
   for (int n = 0; n < q->segment_count; n++) {
     char name[NAMEDATALEN];
     segment_name(q->id, n, name);
-    appendStringInfo(&s,
-                     "%sSELECT m.id, baton_internal.message_state(s.resolved, s.due) AS state, m.message_id, m.routing_key,"
-                     " m.message_class, m.priority, m.enqueued_at, s.due AS not_before, m.expires_at, s.generation, s.failures,"
-                     " s.worker, s.deadline AS lease_until, m.headers, m.payload_ref, m.payload, m.payload_bytes"
-                     " FROM baton_data.%s m JOIN baton_internal.map_slots('baton_data.%s'::pg_catalog.regclass) s ON s.tid = m.ctid"
-                     " WHERE baton_internal.message_state(s.resolved, s.due) IS NOT NULL",
-                     n == 0 ? "" : " UNION ALL ", name, name);
+    appendStringInfo(
+        &s,
+        "%sSELECT m.id, baton_internal.message_state(s.resolved, s.due) AS state, m.message_id, m.routing_key,"
+        " m.message_class, m.priority, m.enqueued_at, s.due AS not_before, m.expires_at, s.generation, s.failures,"
+        " s.worker, s.deadline AS lease_until, m.headers, m.payload_ref, m.payload, m.payload_bytes"
+        " FROM baton_data.%s m JOIN baton_internal.map_slots('baton_data.%s'::pg_catalog.regclass) s ON s.tid = m.ctid"
+        " WHERE baton_internal.message_state(s.resolved, s.due) IS NOT NULL",
+        n == 0 ? "" : " UNION ALL ", name, name);
   }
   run(s.data);
-  run(psprintf("CREATE TRIGGER message_insert INSTEAD OF INSERT ON %s FOR EACH ROW EXECUTE FUNCTION baton_internal.view_insert()", view));
-  run(psprintf("CREATE TRIGGER message_insert_done AFTER INSERT ON %s FOR EACH STATEMENT EXECUTE FUNCTION baton_internal.view_insert_done()",
+  run(
+      psprintf("CREATE TRIGGER message_insert INSTEAD OF INSERT ON %s FOR EACH ROW EXECUTE FUNCTION "
+               "baton_internal.view_insert()",
                view));
-  run(psprintf("CREATE TRIGGER message_refuse INSTEAD OF UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION baton_internal.view_refuse()",
+  run(
+      psprintf("CREATE TRIGGER message_insert_done AFTER INSERT ON %s FOR EACH STATEMENT EXECUTE FUNCTION "
+               "baton_internal.view_insert_done()",
+               view));
+  run(
+      psprintf("CREATE TRIGGER message_refuse INSTEAD OF UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION "
+               "baton_internal.view_refuse()",
                view));
   run(psprintf("COMMENT ON VIEW %s IS %s", view,
-               quote_literal_cstr(psprintf("queue \"%s\": INSERT = may enqueue, UPDATE = may claim and settle, SELECT = may look,"
-                                           " DELETE = may purge and redrive",
-                                           q->name))));
+               quote_literal_cstr(
+                   psprintf("queue \"%s\": INSERT = may enqueue, UPDATE = may claim and settle, SELECT = may look,"
+                            " DELETE = may purge and redrive",
+                            q->name))));
   // Monitoring looks at everything but the content. Granted here and not in some list of ours, so that \dp shows it.
-  run(psprintf("GRANT SELECT (id, state, message_id, routing_key, message_class, priority, enqueued_at, not_before, expires_at, generation,"
+  run(
+      psprintf("GRANT SELECT (id, state, message_id, routing_key, message_class, priority, enqueued_at, not_before, "
+               "expires_at, generation,"
                " failures, worker, lease_until) ON %s TO pg_monitor",
                view));
   run(psprintf("ALTER VIEW %s OWNER TO %s", view, owner));
 }
 
 void insert_definition(const Queue* q) {
-  Oid types[] = {INT4OID, TEXTOID, INT4OID, INT8OID, OIDOID, INT4OID, INT8OID, TEXTOID, BOOLOID, BOOLOID, INTERVALOID, INTERVALOID,
-                 INTERVALOID, INTERVALOID, INT4OID, INT4OID, INTERVALOID, INTERVALOID, INTERVALOID, INT4OID, INT4OID};
+  Oid types[] = {INT4OID, TEXTOID, INT4OID,     INT8OID,     OIDOID,      INT4OID,     INT8OID,
+                 TEXTOID, BOOLOID, BOOLOID,     INTERVALOID, INTERVALOID, INTERVALOID, INTERVALOID,
+                 INT4OID, INT4OID, INTERVALOID, INTERVALOID, INTERVALOID, INT4OID,     INT4OID};
   Datum values[] = {Int32GetDatum(q->id),
                     CStringGetTextDatum(q->name),
                     Int32GetDatum(q->incarnation),
@@ -107,11 +125,14 @@ void insert_definition(const Queue* q) {
                     Int32GetDatum(q->max_payload_bytes),
                     Int32GetDatum(q->max_headers_bytes)};
   static_assert(sizeof(types) / sizeof(types[0]) == sizeof(values) / sizeof(values[0]));
-  run_with("INSERT INTO baton_internal.queue (id, name, incarnation, home_system, home_database, segments, segment_bytes, durability,"
-           " claim_flush, replicable, lease, min_lease, max_lease, max_lifetime, max_attempts, claim_ceiling, backoff, max_backoff,"
-           " max_delay, max_payload_bytes, max_headers_bytes)"
-           " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)",
-           sizeof(types) / sizeof(types[0]), types, values);
+  run_with(
+      "INSERT INTO baton_internal.queue (id, name, incarnation, home_system, home_database, segments, segment_bytes, "
+      "durability,"
+      " claim_flush, replicable, lease, min_lease, max_lease, max_lifetime, max_attempts, claim_ceiling, backoff, "
+      "max_backoff,"
+      " max_delay, max_payload_bytes, max_headers_bytes)"
+      " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)",
+      sizeof(types) / sizeof(types[0]), types, values);
 }
 
 int32 new_incarnation() {
@@ -143,10 +164,11 @@ int64 count_unsettled(const Queue* q) {
     char name[NAMEDATALEN];
     segment_name(q->id, n, name);
     int64 here = 0;
-    fetch_int64(psprintf("SELECT pg_catalog.count(*) FROM baton_internal.map_slots('baton_data.%s'::pg_catalog.regclass) s"
-                         " WHERE baton_internal.is_unsettled(s.resolved)",
-                         name),
-                &here);
+    fetch_int64(
+        psprintf("SELECT pg_catalog.count(*) FROM baton_internal.map_slots('baton_data.%s'::pg_catalog.regclass) s"
+                 " WHERE baton_internal.is_unsettled(s.resolved)",
+                 name),
+        &here);
     total += here;
   }
   return total;
@@ -155,11 +177,14 @@ int64 count_unsettled(const Queue* q) {
 void refuse_to_discard(const Queue* q) {
   int64 unsettled = count_unsettled(q);
   int64 quarantined = 0;
-  fetch_int64(psprintf("SELECT pg_catalog.count(*) FROM baton_data.quarantined WHERE queue_id = %d", q->id), &quarantined);
+  fetch_int64(psprintf("SELECT pg_catalog.count(*) FROM baton_data.quarantined WHERE queue_id = %d", q->id),
+              &quarantined);
   if (unsettled == 0 && quarantined == 0) return;
   ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("queue \"%s\" is not empty", q->name),
-                  errdetail("It holds " INT64_FORMAT " unsettled and " INT64_FORMAT " quarantined messages.", unsettled, quarantined),
-                  errhint("SELECT baton.drop_queue(%s, discard => true) drops them with the queue.", quote_literal_cstr(q->name))));
+                  errdetail("It holds " INT64_FORMAT " unsettled and " INT64_FORMAT " quarantined messages.", unsettled,
+                            quarantined),
+                  errhint("SELECT baton.drop_queue(%s, discard => true) drops them with the queue.",
+                          quote_literal_cstr(q->name))));
 }
 
 void drop_relations(const Queue* q, Oid view) {
@@ -190,7 +215,8 @@ void set_paused(FunctionCallInfo fcinfo, const char* verb, bool paused) {
 
 using namespace baton;
 
-BATON_SQL_FUNCTION(baton_create_queue) {
+BATON_SQL_FUNCTION(baton_create_queue)
+{
   require_writable("baton.create_queue()");
   Queue q;
   memset(&q, 0, sizeof(q));
@@ -241,7 +267,8 @@ BATON_SQL_FUNCTION(baton_create_queue) {
   PG_RETURN_BOOL(true);
 }
 
-BATON_SQL_FUNCTION(baton_alter_queue) {
+BATON_SQL_FUNCTION(baton_alter_queue)
+{
   require_writable("baton.alter_queue()");
   char name[NAMEDATALEN];
   queue_name(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), name);
@@ -250,8 +277,10 @@ BATON_SQL_FUNCTION(baton_alter_queue) {
   if (!OidIsValid(view) || !read_definition(name, &old))
     ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("queue \"%s\" does not exist", name)));
   Oid segment = segment_oid(old.id, 0);
-  if (!object_owner_is_me(RelationRelationId, view) || (OidIsValid(segment) && !object_owner_is_me(RelationRelationId, segment)))
-    ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to alter it", name)));
+  if (!object_owner_is_me(RelationRelationId, view) ||
+      (OidIsValid(segment) && !object_owner_is_me(RelationRelationId, segment)))
+    ereport(ERROR,
+            (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to alter it", name)));
   LockRelationOid(view, ShareUpdateExclusiveLock);
   if (!read_definition(name, &old))
     ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("queue \"%s\" does not exist", name)));
@@ -262,8 +291,8 @@ BATON_SQL_FUNCTION(baton_alter_queue) {
   check_options(&q);
   if ((q.durability == Durability::kVolatile) != (old.durability == Durability::kVolatile))
     ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                    errmsg("durability of queue \"%s\" cannot be changed from %s to %s", name, durability_word(old.durability),
-                           durability_word(q.durability)),
+                    errmsg("durability of queue \"%s\" cannot be changed from %s to %s", name,
+                           durability_word(old.durability), durability_word(q.durability)),
                     errdetail("A volatile queue has unlogged segments from its creation on."),
                     errhint("Create another queue and let this one run empty.")));
 
@@ -287,10 +316,13 @@ BATON_SQL_FUNCTION(baton_alter_queue) {
                     Int64GetDatum(q.segment_bytes),
                     Int32GetDatum(q.id)};
   static_assert(sizeof(types) / sizeof(types[0]) == sizeof(values) / sizeof(values[0]));
-  run_with("UPDATE baton_internal.queue SET lease = $1, min_lease = $2, max_lease = $3, max_lifetime = $4, max_attempts = $5,"
-           " claim_ceiling = $6, backoff = $7, max_backoff = $8, max_delay = $9, max_payload_bytes = $10, max_headers_bytes = $11,"
-           " durability = $12, claim_flush = $13, segment_bytes = $14 WHERE id = $15",
-           sizeof(types) / sizeof(types[0]), types, values);
+  run_with(
+      "UPDATE baton_internal.queue SET lease = $1, min_lease = $2, max_lease = $3, max_lifetime = $4, max_attempts = "
+      "$5,"
+      " claim_ceiling = $6, backoff = $7, max_backoff = $8, max_delay = $9, max_payload_bytes = $10, max_headers_bytes "
+      "= $11,"
+      " durability = $12, claim_flush = $13, segment_bytes = $14 WHERE id = $15",
+      sizeof(types) / sizeof(types[0]), types, values);
   // after ALTER VIEW ... OWNER TO, the segments follow
   for (int n = 0; n < q.segment_count; n++)
     if (OidIsValid(segment_oid(q.id, n)) && get_rel_owner(segment_oid(q.id, n)) != get_rel_owner(view))
@@ -303,7 +335,8 @@ BATON_SQL_FUNCTION(baton_alter_queue) {
   PG_RETURN_VOID();
 }
 
-BATON_SQL_FUNCTION(baton_drop_queue) {
+BATON_SQL_FUNCTION(baton_drop_queue)
+{
   require_writable("baton.drop_queue()");
   char name[NAMEDATALEN];
   queue_name(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), name);
@@ -320,9 +353,11 @@ BATON_SQL_FUNCTION(baton_drop_queue) {
   // A view that is not the segments' owner's was put there by somebody else: it is none of ours, and stays.
   Oid segment = segment_oid(q.id, 0);
   Oid view = view_of(name);
-  if (OidIsValid(view) && OidIsValid(segment) && get_rel_owner(view) != get_rel_owner(segment) && !superuser()) view = InvalidOid;
+  if (OidIsValid(view) && OidIsValid(segment) && get_rel_owner(view) != get_rel_owner(segment) && !superuser())
+    view = InvalidOid;
   Oid decides = OidIsValid(view) ? view : segment;
-  bool mine = OidIsValid(decides) ? object_owner_is_me(RelationRelationId, decides) : has_privs_of_role(GetUserId(), extension_owner());
+  bool mine = OidIsValid(decides) ? object_owner_is_me(RelationRelationId, decides)
+                                  : has_privs_of_role(GetUserId(), extension_owner());
   if (!mine)
     ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to drop it", name)));
 
@@ -332,14 +367,16 @@ BATON_SQL_FUNCTION(baton_drop_queue) {
     refuse_to_discard(&q);
   }
   for (int n = 0; n < q.segment_count; n++)
-    if (OidIsValid(segment_oid(q.id, n))) run(psprintf("LOCK TABLE ONLY baton_data.q%d_%d IN ACCESS EXCLUSIVE MODE", q.id, n));
+    if (OidIsValid(segment_oid(q.id, n)))
+      run(psprintf("LOCK TABLE ONLY baton_data.q%d_%d IN ACCESS EXCLUSIVE MODE", q.id, n));
   if (!discard) refuse_to_discard(&q);
   drop_relations(&q, view);
   become_caller(e);
   PG_RETURN_BOOL(true);
 }
 
-BATON_SQL_FUNCTION(baton_adopt) {
+BATON_SQL_FUNCTION(baton_adopt)
+{
   require_writable("baton.adopt()");
   int32 id = 0;
   if (!PG_ARGISNULL(0)) id = lock_own_queue(PG_GETARG_TEXT_PP(0), "adopt")->id;
@@ -356,8 +393,8 @@ BATON_SQL_FUNCTION(baton_adopt) {
     int32 one = DatumGetInt32(SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &null));
     Oid view = view_of(SPI_getvalue(rows->vals[i], rows->tupdesc, 2));
     if (!OidIsValid(view) || !has_privs_of_role(caller, get_rel_owner(view))) continue;
-    run(psprintf("UPDATE baton_internal.queue SET home_system = " INT64_FORMAT ", home_database = %u WHERE id = %d", system, MyDatabaseId,
-                 one));
+    run(psprintf("UPDATE baton_internal.queue SET home_system = " INT64_FORMAT ", home_database = %u WHERE id = %d",
+                 system, MyDatabaseId, one));
     forget_queue(view);
     adopted++;
   }
@@ -365,12 +402,14 @@ BATON_SQL_FUNCTION(baton_adopt) {
   PG_RETURN_INT32(adopted);
 }
 
-BATON_SQL_FUNCTION(baton_pause) {
+BATON_SQL_FUNCTION(baton_pause)
+{
   set_paused(fcinfo, "pause", true);
   PG_RETURN_VOID();
 }
 
-BATON_SQL_FUNCTION(baton_resume) {
+BATON_SQL_FUNCTION(baton_resume)
+{
   set_paused(fcinfo, "resume", false);
   PG_RETURN_VOID();
 }

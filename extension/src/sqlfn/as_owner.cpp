@@ -8,9 +8,11 @@ Elevated become_extension_owner() {
   GetUserIdAndSecContext(&e.user, &e.security);
   SetUserIdAndSecContext(extension_owner(), e.security | SECURITY_LOCAL_USERID_CHANGE);
   e.guc_level = NewGUCNestLevel();
-  const char* pinned[][2] = {{"search_path", "pg_catalog, pg_temp"}, {"default_tablespace", ""}, {"client_min_messages", "warning"}};
+  const char* pinned[][2] = {
+      {"search_path", "pg_catalog, pg_temp"}, {"default_tablespace", ""}, {"client_min_messages", "warning"}};
   for (auto& p : pinned)
-    set_config_option(p[0], p[1], superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+    set_config_option(p[0], p[1], superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+                      false);
   if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
   return e;
 }

@@ -1,5 +1,6 @@
-// Acting as the extension's owner, through SPI, with search_path pinned: nothing the caller can plant is looked up. Decide
-// by the caller's own rights first. On an error the abort of the (sub)transaction restores user, settings and SPI.
+// Acting as the extension's owner, through SPI, with search_path pinned: nothing the caller can plant is looked up.
+// Decide by the caller's own rights first. On an error the abort of the (sub)transaction restores user, settings and
+// SPI.
 #pragma once
 
 #include "../pg/queue.hpp"

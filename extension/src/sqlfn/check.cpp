@@ -4,8 +4,8 @@
 // sees can differ innocently by whatever committed in between: a message enqueued after S has a slot and no row, one
 // settled after S has a row and a finished slot. Whatever a pass finds is therefore only a suspect; a second pass with
 // a newer snapshot looks at the same place again, and only what is still wrong there is reported: an outcome that the
-// first pass read from the map is older than the second's snapshot. Rows that S sees cannot be vacuumed while it is held,
-// so that no row pointer changes its meaning within a pass.
+// first pass read from the map is older than the second's snapshot. Rows that S sees cannot be vacuumed while it is
+// held, so that no row pointer changes its meaning within a pass.
 //
 // Memory: about 50 bytes for each row of one segment.
 #include "../leasemap/row.hpp"
@@ -23,6 +23,7 @@ enum class Problem : int32 {
   kSettledWithRow,
   kIdMismatch,
   kTwiceInQueue,
+  kQuarantinedToo,
   kBadSlot,
   kUnreachablePage,
   kNoMap,
@@ -44,6 +45,8 @@ const char* problem_word(Problem p) {
       return "id_mismatch";
     case Problem::kTwiceInQueue:
       return "message_twice_in_queue";
+    case Problem::kQuarantinedToo:
+      return "quarantined_and_unsettled";
     case Problem::kBadSlot:
       return "bad_slot";
     case Problem::kUnreachablePage:
@@ -62,7 +65,7 @@ struct SuspectKey {
   Problem problem;
   int32 segment;
   int64 id;
-  uint32 block;   // of the slot, or of the row where there is no slot
+  uint32 block;  // of the slot, or of the row where there is no slot
   uint32 offset;
 };
 
@@ -106,7 +109,8 @@ HTAB* make_table(const char* name, Size key, Size entry, MemoryContext context) 
   return hash_create(name, 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-void suspect(Pass* p, Problem problem, int64 id, uint32 block, uint32 offset, const ItemPointerData* tid, const Slot* slot) {
+void suspect(Pass* p, Problem problem, int64 id, uint32 block, uint32 offset, const ItemPointerData* tid,
+             const Slot* slot) {
   SuspectKey key;
   memset(&key, 0, sizeof(key));
   key.problem = problem;
@@ -143,7 +147,8 @@ void walk_chains(Pass* p, const Segment& segment) {
   LaneDirectoryEntry* lanes = static_cast<LaneDirectoryEntry*>(palloc(sizeof(LaneDirectoryEntry) * kMaxLanes));
   int count = list_lanes(segment.map, lanes, kMaxLanes);
   p->blocks = RelationGetNumberOfBlocks(segment.map);
-  p->reached = static_cast<bool*>(MemoryContextAllocExtended(CurrentMemoryContext, p->blocks + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+  p->reached = static_cast<bool*>(
+      MemoryContextAllocExtended(CurrentMemoryContext, p->blocks + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
   for (int i = 0; i < count; i++) {
     uint32 ordinal = 0;
     for (BlockNumber b = lanes[i].first; BlockNumberIsValid(b) && b < p->blocks; ordinal++) {
@@ -151,7 +156,8 @@ void walk_chains(Pass* p, const Segment& segment) {
       Buffer buf = ReadBuffer(segment.map, b);
       LockBuffer(buf, BUFFER_LOCK_SHARE);
       Page page = BufferGetPage(buf);
-      bool good = page_is_map_page(page) && map_tail(page)->lane == lanes[i].lane && map_tail(page)->ordinal == ordinal && !p->reached[b];
+      bool good = page_is_map_page(page) && map_tail(page)->lane == lanes[i].lane &&
+                  map_tail(page)->ordinal == ordinal && !p->reached[b];
       BlockNumber next = good ? map_tail(page)->next : InvalidBlockNumber;
       UnlockReleaseBuffer(buf);
       if (!good) break;
@@ -184,7 +190,8 @@ bool look_at_slot(const SurveySlot& s, const Segment&, void* arg) {
   // A page that was added while the chains were walked is beyond p->blocks.
   if (block < p->blocks && !p->reached[block]) suspect(p, Problem::kUnreachablePage, 0, block, 0, nullptr, nullptr);
   if (!slot_makes_sense(s)) suspect(p, Problem::kBadSlot, s.slot.id, block, index, &tid, &s.slot);
-  RowEntry* row = ItemPointerIsValid(&tid) ? static_cast<RowEntry*>(hash_search(p->rows, &tid, HASH_FIND, nullptr)) : nullptr;
+  RowEntry* row =
+      ItemPointerIsValid(&tid) ? static_cast<RowEntry*>(hash_search(p->rows, &tid, HASH_FIND, nullptr)) : nullptr;
   if (s.phase == SlotPhase::kNothing) {
     if (row != nullptr && row->id == s.slot.id) {
       row->settled_slot = true;
@@ -202,7 +209,8 @@ bool look_at_slot(const SurveySlot& s, const Segment&, void* arg) {
   }
   if (row == nullptr) {
     // Not committed yet, or being settled by this very transaction: no row to be seen.
-    if (s.phase == SlotPhase::kPending || (s.phase == SlotPhase::kSettling && s.status == XidStatus::kMine)) return true;
+    if (s.phase == SlotPhase::kPending || (s.phase == SlotPhase::kSettling && s.status == XidStatus::kMine))
+      return true;
     suspect(p, Problem::kSlotWithoutRow, s.slot.id, block, index, &tid, &s.slot);
     return true;
   }
@@ -245,9 +253,11 @@ void pass_over_segment(Pass* p) {
     while (RowEntry* r = static_cast<RowEntry*>(hash_seq_search(&seq))) {
       if (r->open_slots > 0) continue;
       if (r->settled_slot)
-        suspect(p, Problem::kSettledWithRow, r->id, r->settled_place.block, r->settled_place.index, &r->tid, &r->settled);
+        suspect(p, Problem::kSettledWithRow, r->id, r->settled_place.block, r->settled_place.index, &r->tid,
+                &r->settled);
       else
-        suspect(p, Problem::kRowWithoutSlot, r->id, ItemPointerGetBlockNumber(&r->tid), ItemPointerGetOffsetNumber(&r->tid), &r->tid, nullptr);
+        suspect(p, Problem::kRowWithoutSlot, r->id, ItemPointerGetBlockNumber(&r->tid),
+                ItemPointerGetOffsetNumber(&r->tid), &r->tid, nullptr);
     }
     PopActiveSnapshot();
     close_segment(segment, AccessShareLock);
@@ -264,29 +274,40 @@ void pass_over_queue(const Queue* q, HTAB* suspects) {
   p.suspects = suspects;
   p.ids = make_table("baton check ids", sizeof(int64), sizeof(IdEntry), CurrentMemoryContext);
   for (p.segment = 0; p.segment < q->segment_count; p.segment++) pass_over_segment(&p);
+  p.segment = 0;
+  run(psprintf("SELECT id FROM baton_data.quarantined WHERE queue_id = %d", q->id));
+  for (uint64 i = 0; i < SPI_tuptable->numvals; i++) {
+    bool null;
+    int64 id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null));
+    if (hash_search(p.ids, &id, HASH_FIND, nullptr) != nullptr)
+      suspect(&p, Problem::kQuarantinedToo, id, 0, 0, nullptr, nullptr);
+  }
+  SPI_freetuptable(SPI_tuptable);
   hash_destroy(p.ids);
   int64 last = 0;
   fetch_int64(psprintf("SELECT last_value FROM baton_data.q%d_id", q->id), &last);
-  p.segment = 0;
   if (p.max_id > last) suspect(&p, Problem::kBehindSequence, p.max_id, 0, 0, nullptr, nullptr);
 }
 
 const char* describe(const Suspect* s) {
   switch (s->key.problem) {
     case Problem::kRowWithoutSlot:
-      return psprintf("row (%u,%u) will never be handed out; REINDEX of the lease map makes its slot", s->key.block, s->key.offset);
+      return psprintf("row (%u,%u) will never be handed out; REINDEX of the lease map makes its slot", s->key.block,
+                      s->key.offset);
     case Problem::kUnreachablePage:
       return psprintf("page %u of the lease map has slots and is in no lane's chain", s->key.block);
     case Problem::kNoMap:
       return "there is no valid index of access method baton_lease";
     case Problem::kUpdatePossible:
       return "the trigger refuse_update is missing or disabled";
+    case Problem::kQuarantinedToo:
+      return "the message is quarantined and in a segment at once";
     case Problem::kBehindSequence:
       return "a later message will get an id that is taken";
     default:
-      return psprintf("slot %u,%u: state %u kind %u generation %u tid (%u,%u)", s->key.block, s->key.offset, s->slot.state,
-                      s->slot.kind & kKindMask, s->slot.generation, ItemPointerGetBlockNumberNoCheck(&s->tid),
-                      ItemPointerGetOffsetNumberNoCheck(&s->tid));
+      return psprintf("slot %u,%u: state %u kind %u generation %u tid (%u,%u)", s->key.block, s->key.offset,
+                      s->slot.state, s->slot.kind & kKindMask, s->slot.generation,
+                      ItemPointerGetBlockNumberNoCheck(&s->tid), ItemPointerGetOffsetNumberNoCheck(&s->tid));
   }
 }
 
@@ -296,7 +317,8 @@ const char* describe(const Suspect* s) {
 
 using namespace baton;
 
-BATON_SQL_FUNCTION(baton_check) {
+BATON_SQL_FUNCTION(baton_check)
+{
   const Queue* found = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(found);
   Queue q = *found;
@@ -315,8 +337,8 @@ BATON_SQL_FUNCTION(baton_check) {
       if (hash_search(first, &s->key, HASH_FIND, nullptr) == nullptr) continue;
       char name[NAMEDATALEN];
       segment_name(q.id, s->key.segment, name);
-      Datum values[] = {CStringGetTextDatum(name), CStringGetTextDatum(problem_word(s->key.problem)), Int64GetDatum(s->key.id),
-                        CStringGetTextDatum(describe(s))};
+      Datum values[] = {CStringGetTextDatum(name), CStringGetTextDatum(problem_word(s->key.problem)),
+                        Int64GetDatum(s->key.id), CStringGetTextDatum(describe(s))};
       bool nulls[] = {false, false, s->key.id == 0, false};
       tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
     }

@@ -38,8 +38,10 @@ void put(Output* out, const char* obstacle, const char* detail, const Xids* xids
   if (xids != nullptr && xids->count > 0) {
     StringInfoData sql;
     initStringInfo(&sql);
-    appendStringInfoString(&sql, "SELECT pg_catalog.array_agg(DISTINCT pid) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid'"
-                                 " AND granted AND mode = 'ExclusiveLock' AND pid IS NOT NULL AND transactionid::pg_catalog.text IN (");
+    appendStringInfoString(
+        &sql,
+        "SELECT pg_catalog.array_agg(DISTINCT pid) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid'"
+        " AND granted AND mode = 'ExclusiveLock' AND pid IS NOT NULL AND transactionid::pg_catalog.text IN (");
     for (int i = 0; i < xids->count; i++) appendStringInfo(&sql, "%s'%u'", i == 0 ? "" : ", ", xids->ids[i]);
     appendStringInfoChar(&sql, ')');
     run(sql.data);
@@ -96,7 +98,8 @@ void row_lockers(Relation heap, const Slot& slot, Xids* xids) {
     candidates[n++] = xmax;
   }
   for (int i = 0; i < n; i++)
-    if (TransactionIdIsNormal(candidates[i]) && !TransactionIdIsCurrentTransactionId(candidates[i]) && TransactionIdIsInProgress(candidates[i]))
+    if (TransactionIdIsNormal(candidates[i]) && !TransactionIdIsCurrentTransactionId(candidates[i]) &&
+        TransactionIdIsInProgress(candidates[i]))
       xids->ids[xids->count++] = candidates[i];
 }
 
@@ -118,7 +121,9 @@ const char* settled_word(SettleKind kind) {
 }
 
 bool explain_quarantined(const Queue* q, int64 id, Output* out) {
-  run(psprintf("SELECT 'cause: ' || cause || coalesce(', reason: ' || reason, '') || ', since ' || quarantined_at::pg_catalog.timestamptz(0)::text"
+  run(
+      psprintf("SELECT 'cause: ' || cause || coalesce(', reason: ' || reason, '') || ', since ' || "
+               "quarantined_at::pg_catalog.timestamptz(0)::text"
                " FROM baton_data.quarantined WHERE queue_id = %d AND id = " INT64_FORMAT,
                q->id, id));
   if (SPI_processed == 0) return false;
@@ -130,7 +135,9 @@ void explain_queue(const Queue* q, Output* out) {
   if (!enabled) put(out, "disabled", "pg_baton.enabled is off", nullptr, 0);
   if (!claims_enabled) put(out, "claims_off", "pg_baton.claims is off", nullptr, 0);
   if (!q->at_home)
-    put(out, "restored", psprintf("the queue was copied from elsewhere: SELECT baton.adopt(%s)", quote_literal_cstr(q->name)), nullptr, 0);
+    put(out, "restored",
+        psprintf("the queue was copied from elsewhere: SELECT baton.adopt(%s)", quote_literal_cstr(q->name)), nullptr,
+        0);
   if (q->paused) put(out, "paused", psprintf("SELECT baton.resume(%s)", quote_literal_cstr(q->name)), nullptr, 0);
 }
 
@@ -148,10 +155,12 @@ void explain_row(const Queue* q, const Segment& segment, const SurveySlot& s, Ti
   if (s.phase != SlotPhase::kHeld && failures >= q->max_attempts)
     put(out, "exhausted", psprintf("%d failures of %d: will be quarantined", failures, q->max_attempts), nullptr, 0);
   else if (s.phase != SlotPhase::kHeld && s.slot.generation >= static_cast<uint32>(q->claim_ceiling))
-    put(out, "exhausted", psprintf("%u claims of %d: will be quarantined", s.slot.generation, q->claim_ceiling), nullptr, 0);
+    put(out, "exhausted", psprintf("%u claims of %d: will be quarantined", s.slot.generation, q->claim_ceiling),
+        nullptr, 0);
   Xids xids;
   row_lockers(segment.heap, s.slot, &xids);
-  if (xids.count > 0) put(out, "locked", "its row is locked or being deleted by plain SQL; claims pass it over", &xids, 0);
+  if (xids.count > 0)
+    put(out, "locked", "its row is locked or being deleted by plain SQL; claims pass it over", &xids, 0);
 }
 
 void explain_slot(const Queue* q, const Segment& segment, const SurveySlot& s, Output* out) {
@@ -161,22 +170,28 @@ void explain_slot(const Queue* q, const Segment& segment, const SurveySlot& s, O
   worker_name(s.slot.worker, worker, sizeof(worker));
   switch (s.phase) {
     case SlotPhase::kPending:
-      put(out, "uncommitted", s.status == XidStatus::kMine ? "enqueued by this transaction" : "the transaction that enqueues it is still open", &xids,
-          0);
+      put(out, "uncommitted",
+          s.status == XidStatus::kMine ? "enqueued by this transaction"
+                                       : "the transaction that enqueues it is still open",
+          &xids, 0);
       return;
     case SlotPhase::kSettling:
-      put(out, "settling", psprintf("claim %u of %s is being settled by an open transaction", s.slot.generation, worker), &xids, 0);
+      put(out, "settling",
+          psprintf("claim %u of %s is being settled by an open transaction", s.slot.generation, worker), &xids, 0);
       return;
     case SlotPhase::kForeign:
-      put(out, "foreign", psprintf("arrived by logical replication: SELECT baton.activate(%s)", quote_literal_cstr(q->name)), nullptr, 0);
+      put(out, "foreign",
+          psprintf("arrived by logical replication: SELECT baton.activate(%s)", quote_literal_cstr(q->name)), nullptr,
+          0);
       break;
     case SlotPhase::kLater:
-      put(out, "scheduled", s.slot.failures > 0 ? psprintf("waits after failure %d", s.slot.failures) : "not yet due", nullptr, s.slot.deadline);
+      put(out, "scheduled", s.slot.failures > 0 ? psprintf("waits after failure %d", s.slot.failures) : "not yet due",
+          nullptr, s.slot.deadline);
       break;
     case SlotPhase::kHeld:
       put(out, "claimed",
-          psprintf("claim %u, held by %s since %s, %s", s.slot.generation, worker, timestamptz_to_str(slot_claimed_at(s.slot)),
-                   s.slot.started_ms == 0 ? "not started" : "started"),
+          psprintf("claim %u, held by %s since %s, %s", s.slot.generation, worker,
+                   timestamptz_to_str(slot_claimed_at(s.slot)), s.slot.started_ms == 0 ? "not started" : "started"),
           nullptr, s.slot.deadline);
       break;
     default:
@@ -191,7 +206,8 @@ void explain_slot(const Queue* q, const Segment& segment, const SurveySlot& s, O
 
 using namespace baton;
 
-BATON_SQL_FUNCTION(baton_explain_message) {
+BATON_SQL_FUNCTION(baton_explain_message)
+{
   const Queue* found = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(found);
   if (PG_ARGISNULL(1)) ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("id must not be null")));

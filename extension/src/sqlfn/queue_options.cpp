@@ -55,14 +55,17 @@ void read_interval(FunctionCallInfo fcinfo, int arg, const IntervalOption& optio
   const Interval* i = PG_GETARG_INTERVAL_P(arg);
   const char* given = DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(arg)));
   if (i->month != 0)
-    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be a length of time without months or years", option.name),
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                    errmsg("%s must be a length of time without months or years", option.name),
                     errdetail("The value given is %s.", given)));
   int64 us = 0;
-  bool overflow = __builtin_mul_overflow(static_cast<int64>(i->day), USECS_PER_DAY, &us) || __builtin_add_overflow(us, i->time, &us);
+  bool overflow = __builtin_mul_overflow(static_cast<int64>(i->day), USECS_PER_DAY, &us) ||
+                  __builtin_add_overflow(us, i->time, &us);
   if (overflow || us < option.low || us > option.high)
-    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                    errmsg("%s must be between %s and %s", option.name, interval_text(option.low), interval_text(option.high)),
-                    errdetail("The value given is %s.", given)));
+    ereport(ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+             errmsg("%s must be between %s and %s", option.name, interval_text(option.low), interval_text(option.high)),
+             errdetail("The value given is %s.", given)));
   q->*option.field = us;
 }
 
@@ -83,7 +86,8 @@ void read_integer(FunctionCallInfo fcinfo, int arg, const IntegerOption& option,
 void check_order(const Queue* q, const IntervalOption& low, const IntervalOption& high) {
   if (q->*low.field <= q->*high.field) return;
   ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be above %s", low.name, high.name),
-                  errdetail("%s is %s, %s is %s.", low.name, interval_text(q->*low.field), high.name, interval_text(q->*high.field))));
+                  errdetail("%s is %s, %s is %s.", low.name, interval_text(q->*low.field), high.name,
+                            interval_text(q->*high.field))));
 }
 
 }  // namespace
@@ -109,7 +113,8 @@ const char* durability_word(Durability d) {
 }
 
 void default_options(Queue* q) {
-  const IntervalOption* intervals[] = {&kLease, &kMinLease, &kMaxLease, &kMaxLifetime, &kBackoff, &kMaxBackoff, &kMaxDelay};
+  const IntervalOption* intervals[] = {&kLease,   &kMinLease,   &kMaxLease, &kMaxLifetime,
+                                       &kBackoff, &kMaxBackoff, &kMaxDelay};
   for (const IntervalOption* o : intervals) q->*o->field = o->initial;
   const IntegerOption* integers[] = {&kMaxAttempts, &kClaimCeiling, &kMaxPayload, &kMaxHeaders};
   for (const IntegerOption* o : integers) q->*o->field = o->initial;
@@ -136,7 +141,8 @@ void read_common_options(FunctionCallInfo fcinfo, int first, Queue* q) {
   if (!PG_ARGISNULL(arg)) {
     char* word = text_to_cstring(PG_GETARG_TEXT_PP(arg));
     if (!parse_durability(word, &q->durability))
-      ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("durability must be local, replicated, async or volatile"),
+      ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                      errmsg("durability must be local, replicated, async or volatile"),
                       errdetail("The value given is \"%s\".", word)));
   }
   arg++;

@@ -33,8 +33,8 @@ void ask_row(const Segment& segment, SurveySlot* s, TimestampTz now) {
 }
 
 struct Counts {
-  int64 ready;      // offered to whoever claims next
-  int64 lapsed;     // claimed, but the lease has ended: ready too
+  int64 ready;   // offered to whoever claims next
+  int64 lapsed;  // claimed, but the lease has ended: ready too
   int64 scheduled;
   int64 claimed;
   int64 settling;
@@ -162,7 +162,8 @@ void require_look(const Queue* queue) {
   check_privilege(queue, ACL_SELECT);
 }
 
-bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values, bool* nulls) {
+bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values,
+               bool* nulls) {
   HeapTupleData tuple;
   tuple.t_self = slot_tid(slot);
   if (!ItemPointerIsValid(&tuple.t_self)) return false;
@@ -186,7 +187,8 @@ bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* co
 
 using namespace baton;
 
-BATON_SQL_FUNCTION(baton_map_counts) {
+BATON_SQL_FUNCTION(baton_map_counts)
+{
   Oid heap = PG_GETARG_OID(0);
   int segment_no;
   require_look(queue_of_segment(heap, &segment_no));
@@ -195,12 +197,13 @@ BATON_SQL_FUNCTION(baton_map_counts) {
   memset(&c, 0, sizeof(c));
   survey_segment(segment, count_slot, &c);
 
-  Datum values[9] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),      Int64GetDatum(c.scheduled),
-                     Int64GetDatum(c.claimed),          Int64GetDatum(c.settling),    Int64GetDatum(c.uncommitted),
-                     Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),     static_cast<Datum>(0)};
+  Datum values[9] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),   Int64GetDatum(c.scheduled),
+                     Int64GetDatum(c.claimed),          Int64GetDatum(c.settling), Int64GetDatum(c.uncommitted),
+                     Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),  static_cast<Datum>(0)};
   bool nulls[9] = {false};
   const int columns[] = {kRowEnqueuedAt};
-  if (!c.has_oldest || !fetch_row(segment.heap, c.oldest, GetActiveSnapshot(), columns, 1, &values[8], &nulls[8])) nulls[8] = true;
+  if (!c.has_oldest || !fetch_row(segment.heap, c.oldest, GetActiveSnapshot(), columns, 1, &values[8], &nulls[8]))
+    nulls[8] = true;
   close_segment(segment, AccessShareLock);
 
   TupleDesc desc;
@@ -208,7 +211,8 @@ BATON_SQL_FUNCTION(baton_map_counts) {
   PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 
-BATON_SQL_FUNCTION(baton_map_held) {
+BATON_SQL_FUNCTION(baton_map_held)
+{
   Oid heap = PG_GETARG_OID(0);
   int segment_no;
   require_look(queue_of_segment(heap, &segment_no));
@@ -221,7 +225,8 @@ BATON_SQL_FUNCTION(baton_map_held) {
   return static_cast<Datum>(0);
 }
 
-BATON_SQL_FUNCTION(baton_backlog) {
+BATON_SQL_FUNCTION(baton_backlog)
+{
   Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(q);
   Counts c;
@@ -238,17 +243,20 @@ BATON_SQL_FUNCTION(baton_backlog) {
 }
 
 // Id of a queue the caller may look at: 42704 and 42501 for the SQL functions that name one.
-BATON_SQL_FUNCTION(baton_require_look) {
+BATON_SQL_FUNCTION(baton_require_look)
+{
   Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(q);
   PG_RETURN_INT32(q->id);
 }
 
-BATON_SQL_FUNCTION(baton_at_home) {
+BATON_SQL_FUNCTION(baton_at_home)
+{
   PG_RETURN_BOOL(static_cast<uint64>(PG_GETARG_INT64(0)) == GetSystemIdentifier() && PG_GETARG_OID(1) == MyDatabaseId);
 }
 
-BATON_SQL_FUNCTION(baton_library_version) {
+BATON_SQL_FUNCTION(baton_library_version)
+{
   (void)fcinfo;
   PG_RETURN_TEXT_P(cstring_to_text(BATON_VERSION));
 }

@@ -1,5 +1,5 @@
-// Reading the maps of a queue for display: no slot is changed, nothing is published, no lock is held longer than it takes
-// to copy a page. What a survey says was true of each slot at the moment its page was copied.
+// Reading the maps of a queue for display: no slot is changed, nothing is published, no lock is held longer than it
+// takes to copy a page. What a survey says was true of each slot at the moment its page was copied.
 #pragma once
 
 #include "../leasemap/map.hpp"
@@ -25,6 +25,7 @@ Queue* queue_of_segment(Oid heap, int* segment_no);
 void require_look(const Queue* queue);
 
 // The row of a slot, if the snapshot sees it and it is the slot's own. Values of the columns asked for.
-bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values, bool* nulls);
+bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values,
+               bool* nulls);
 
 }  // namespace baton
