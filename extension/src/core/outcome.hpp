@@ -1,0 +1,56 @@
+// The outcome words: what a verb says happened to a message, with the SQLSTATE that verbs which raise use.
+// One table for the server, the docs (baton.outcomes()) and the client; a test compares them.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+enum class Outcome : uint8_t {
+  kAcked,
+  kReleased,
+  kScheduled,
+  kQuarantined,
+  kHandedBack,
+  kExtended,
+  kStarted,
+  kStaleGeneration,
+  kLeaseExpired,
+  kAlreadySettled,
+  kInvalidToken,
+  kStaleEpoch,
+  kSettling,
+  kForbidden,
+  kLifetimeExceeded,
+  kCount,
+};
+
+struct OutcomeEntry {
+  const char* word;
+  const char* sqlstate;  // "00000": success
+  const char* meaning;
+};
+
+constexpr OutcomeEntry kOutcomes[] = {
+    {"acked", "00000", "acknowledged; final when the transaction commits"},
+    {"released", "00000", "ready again when the transaction commits"},
+    {"scheduled", "00000", "ready again at its due time"},
+    {"quarantined", "00000", "set aside with evidence"},
+    {"handed_back", "00000", "ready again at once, no failure counted"},
+    {"extended", "00000", "the lease has a new deadline"},
+    {"started", "00000", "the start of execution is stamped"},
+    {"stale_generation", "QB001", "the message has been claimed again since; another claim holds it"},
+    {"lease_expired", "QB002", "the lease ended before the verb was called"},
+    {"already_settled", "QB003", "the message was settled before"},
+    {"invalid_token", "QB004", "not a token of this database"},
+    {"stale_epoch", "QB008", "the place this token points to has been reclaimed, rebuilt or fenced"},
+    {"settling", "55P03", "another transaction is settling this message and has not ended"},
+    {"forbidden", "42501", "no UPDATE privilege on the queue"},
+    {"lifetime_exceeded", "53400", "the lease cannot be extended beyond the queue's total lifetime"},
+};
+static_assert(sizeof(kOutcomes) / sizeof(kOutcomes[0]) == static_cast<int>(Outcome::kCount));
+
+constexpr const OutcomeEntry& outcome_entry(Outcome o) { return kOutcomes[static_cast<int>(o)]; }
+constexpr bool succeeded(Outcome o) { return o < Outcome::kStaleGeneration; }
+
+}  // namespace baton

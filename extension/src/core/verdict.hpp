@@ -1,0 +1,37 @@
+// The fence: may the holder of this token do something to this slot? Decided on the slot under its page lock.
+#pragma once
+
+#include "outcome.hpp"
+#include "slot.hpp"
+#include "token.hpp"
+
+namespace baton {
+
+// slot: as on the page, with resolve_slot applied (in memory). status: of its xid if it still has one. now: the clock,
+// read after the lock was taken. Returns kAcked when the token owns the slot: the half-open rule, now < deadline owns.
+inline Outcome judge(const Slot& slot, XidStatus status, const Token& token, int64_t now) {
+  if (slot.id != token.id || slot_state(slot) == SlotState::kEmpty) return Outcome::kStaleEpoch;
+  // The nonce decides, not the generation: after a crash that forgot an unflushed claim the number is used again.
+  if (slot.nonce != token.nonce) return Outcome::kStaleGeneration;
+  switch (slot_state(slot)) {
+    case SlotState::kClaimed:
+      return now < slot.deadline ? Outcome::kAcked : Outcome::kLeaseExpired;
+    case SlotState::kSettling:
+      return status == XidStatus::kMine ? Outcome::kAlreadySettled : Outcome::kSettling;
+    case SlotState::kReady:
+      switch (slot_kind(slot)) {
+        case SettleKind::kVoid:
+          return Outcome::kLeaseExpired;
+        case SettleKind::kFenced:
+          return Outcome::kStaleEpoch;
+        default:
+          return Outcome::kAlreadySettled;
+      }
+    case SlotState::kGone:
+      return Outcome::kAlreadySettled;
+    default:
+      return Outcome::kStaleEpoch;
+  }
+}
+
+}  // namespace baton

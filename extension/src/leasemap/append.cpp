@@ -1,0 +1,172 @@
+// Appending slots. The heap rows are there already, in the same transaction; an error in between leaves dead rows and
+// no slot. Locks: the tail page's content lock; for a new page the metapage's first and the tail's second.
+#include "../core/lane.hpp"
+#include "../pg/xid_status.hpp"
+#include "map.hpp"
+#include "xact.hpp"
+
+namespace baton {
+
+void init_map_page(Page page, uint32 lane, uint32 ordinal) {
+  PageInit(page, BLCKSZ, sizeof(MapPageTail));
+  reinterpret_cast<PageHeader>(page)->pd_lower = slot_offset(0);
+  MapPageTail* tail = map_tail(page);
+  tail->lane = lane;
+  tail->ordinal = ordinal;
+  tail->next = InvalidBlockNumber;
+  tail->version = kMapFormatVersion;
+  tail->page_id = kMapPageId;
+}
+
+namespace {
+
+[[noreturn]] void raise_corrupt(Relation map, BlockNumber block) {
+  ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED), errmsg("block %u of lease map \"%s\" is not a page of its lane", block, RelationGetRelationName(map)),
+                  errhint("REINDEX it: unsettled messages become ready again and old tokens are refused.")));
+  pg_unreachable();
+}
+
+// Adds a page to the lane behind `tail_block` (InvalidBlockNumber: the lane's first). Returns the lane's page after it,
+// which somebody else may have added meanwhile.
+BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block) {
+  Buffer meta_buf = ReadBuffer(map, kMetaBlock);
+  LockBuffer(meta_buf, BUFFER_LOCK_EXCLUSIVE);
+  const MapMeta* meta = map_meta(BufferGetPage(meta_buf));
+  uint32 entry = 0;
+  while (entry < meta->lane_count && meta->lanes[entry].lane != lane) entry++;
+  Buffer tail_buf = InvalidBuffer;
+  uint32 ordinal = 0;
+  BlockNumber existing = InvalidBlockNumber;
+  if (BlockNumberIsValid(tail_block)) {
+    tail_buf = ReadBuffer(map, tail_block);
+    LockBuffer(tail_buf, BUFFER_LOCK_EXCLUSIVE);
+    existing = map_tail(BufferGetPage(tail_buf))->next;
+    ordinal = map_tail(BufferGetPage(tail_buf))->ordinal + 1;
+  } else if (entry < meta->lane_count) {
+    existing = meta->lanes[entry].first;
+  } else if (meta->lane_count >= static_cast<uint32>(kMaxLanes)) {
+    UnlockReleaseBuffer(meta_buf);
+    ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("segment has %d lanes, the limit", kMaxLanes)));
+  }
+  BlockNumber result = existing;
+  uint32 lanes = meta->lane_count;
+  if (!BlockNumberIsValid(existing)) {
+    Buffer buf = extend_relation(map);
+    result = BufferGetBlockNumber(buf);
+    GenericXLogState* state = GenericXLogStart(map);
+    init_map_page(GenericXLogRegisterBuffer(state, buf, GENERIC_XLOG_FULL_IMAGE), lane, ordinal);
+    Page meta_page = GenericXLogRegisterBuffer(state, meta_buf, 0);
+    MapMeta* m = map_meta(meta_page);
+    if (BlockNumberIsValid(tail_block)) {
+      map_tail(GenericXLogRegisterBuffer(state, tail_buf, 0))->next = result;
+    } else {
+      m->lanes[entry] = LaneDirectoryEntry{lane, result, result};
+      m->lane_count++;
+      reinterpret_cast<PageHeader>(meta_page)->pd_lower = static_cast<LocationIndex>(
+          reinterpret_cast<char*>(&m->lanes[m->lane_count]) - reinterpret_cast<char*>(meta_page));
+    }
+    m->lanes[entry].last = result;
+    lanes = m->lane_count;
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(buf);
+  }
+  if (BufferIsValid(tail_buf)) UnlockReleaseBuffer(tail_buf);
+  UnlockReleaseBuffer(meta_buf);
+  // Claimers read the directory only when they know of more than the default lane.
+  if (LaneHint* h = lane_hint(map, kDefaultLane)) hint_lane_count(h, lane_key(map, kDefaultLane), lanes);
+  return result;
+}
+
+// Bytes of a fresh slot that are not zero: the rest of the page is zero on the primary and in replay alike.
+uint16 logged_length(const NewSlot& s) {
+  if (s.due != 0) return offsetof(Slot, worker);
+  if (s.generation != 0 || s.key_hash != 0) return offsetof(Slot, nonce);
+  return offsetof(Slot, key_hash);
+}
+
+void fill_slot(Slot* slot, const NewSlot& s, uint64 xid) {
+  set_slot_tid(*slot, s.tid);
+  slot->state = static_cast<uint8>(SlotState::kInserted);
+  slot->kind = s.foreign ? kForeignFlag : 0;
+  slot->id = s.id;
+  set_slot_xid(*slot, xid);
+  slot->failures = s.failures;
+  slot->key_hash = s.key_hash;
+  slot->generation = s.generation;
+  slot->deadline = s.due;
+}
+
+void note_ranges(const LaneKey& key, BlockNumber block, uint32 ordinal, int first, const NewSlot* slots, int count, int32 queue_id) {
+  for (int i = 0; i < count;) {
+    int n = 1;
+    while (i + n < count && slots[i + n].due == slots[i].due) n++;
+    note_enqueued(key, Range{block, static_cast<uint8>(first + i), static_cast<uint8>(n), 0, 0}, ordinal, slots[i].due, queue_id);
+    i += n;
+  }
+}
+
+}  // namespace
+
+bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, int32 queue_id) {
+  LaneKey key = lane_key(map, lane);
+  LaneHint* hint = lane_hint(map, lane);
+  uint64 xid = current_full_xid();
+  // Without preload (pg_restore into a cluster that is not set up yet) there are no hints; a sweep will find the work.
+  BlockNumber block = InvalidBlockNumber;
+  if (hint) {
+    reserve_enqueue_notes(count + 1);
+    block = hint->tail_block;  // a guess: pages are checked and followed to the lane's end
+  }
+  if (!BlockNumberIsValid(block)) {
+    MapMeta meta;
+    LaneDirectoryEntry entry;
+    read_meta(map, &meta, &entry, lane);
+    block = entry.last;
+  }
+  bool extended = false;
+  Fragment fragments[kSlotsPerPage + 1];
+  for (int done = 0; done < count;) {
+    if (!BlockNumberIsValid(block)) {
+      block = extend_lane(map, lane, InvalidBlockNumber);
+      extended = true;
+    }
+    Buffer buf = ReadBuffer(map, block);
+    LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+    Page page = BufferGetPage(buf);
+    if (!page_is_map_page(page) || map_tail(page)->lane != lane) {
+      UnlockReleaseBuffer(buf);
+      raise_corrupt(map, block);
+    }
+    BlockNumber next = map_tail(page)->next;
+    int used = map_slot_count(page);
+    if (BlockNumberIsValid(next) || used >= kSlotsPerPage) {
+      UnlockReleaseBuffer(buf);
+      if (!BlockNumberIsValid(next)) {
+        next = extend_lane(map, lane, block);
+        extended = true;
+      }
+      block = next;
+      continue;
+    }
+    int n = Min(kSlotsPerPage - used, count - done);
+    fragments[0] = Fragment{offsetof(PageHeaderData, pd_lower), sizeof(LocationIndex)};
+    for (int i = 0; i < n; i++) fragments[i + 1] = Fragment{slot_offset(used + i), logged_length(slots[done + i])};
+    uint32 ordinal = map_tail(page)->ordinal;
+    map_log_begin(map);
+    START_CRIT_SECTION();
+    for (int i = 0; i < n; i++) fill_slot(&map_slots(page)[used + i], slots[done + i], xid);
+    reinterpret_cast<PageHeader>(page)->pd_lower = slot_offset(used + n);
+    map_log(map, buf, fragments, n + 1);
+    END_CRIT_SECTION();
+    // Before the lock goes: the frontier must not learn of positions in another order than they were taken.
+    if (hint) {
+      hint_appended(hint, key, block, block, ordinal, static_cast<uint16>(used + n));
+      note_ranges(key, block, ordinal, used, slots + done, n, queue_id);
+    }
+    UnlockReleaseBuffer(buf);
+    done += n;
+  }
+  return extended;
+}
+
+}  // namespace baton

@@ -1,0 +1,43 @@
+// What the current transaction has done to maps, and what has to be told to others when it ends. The lists are this
+// backend's; they grow when something is noted, so that the callbacks of commit, abort and prepare allocate nothing,
+// raise nothing and touch no buffer: an ERROR there would take the cluster down.
+#pragma once
+
+#include "../pg/queue.hpp"
+#include "hints.hpp"
+
+namespace baton {
+
+void register_xact_callbacks();
+
+// The transaction has done something to a queue of this durability class: its commit is flushed and, for kReplicated,
+// confirmed by a synchronous standby, whatever the session's synchronous_commit says.
+void require_durability(Durability durability);
+
+// ---- enqueued: published at commit where the frontier has passed it
+void reserve_enqueue_notes(int n);
+void note_enqueued(const LaneKey& lane, const Range& range, uint32 page_ordinal, TimestampTz due, int32 queue_id);
+
+// ---- claims: made void when their (sub)transaction rolls back
+void reserve_claim_notes(int n);
+void note_claim(const LaneKey& lane, BlockNumber block, uint8 index, uint64 nonce, int32 queue_id);
+// A claim that fails inside the verb itself is free; after end_verb a rollback counts as a failure.
+void begin_verb();
+void end_verb();
+
+// ---- settlements: a release is published at commit, anything at abort
+void reserve_settle_notes(int n);
+void note_settled(const LaneKey& lane, BlockNumber block, uint8 index, TimestampTz due, TimestampTz deadline, bool release, int32 queue_id);
+
+// ---- the range a claimer has reserved and not looked at yet, and what it has to put back when it is through.
+// Every way out gives both back: end_looking, or the (sub)abort callback.
+void begin_looking();  // preallocates
+void hold_range(const LaneKey& lane, const Range& range);
+void shrink_range(int looked_at);  // the first slots of the held range have been dealt with
+void drop_range();                 // all of it has
+void put_back(const LaneKey& lane, const Range& range, TimestampTz at);  // at = 0: at once
+void end_looking();
+
+bool has_claims();
+
+}  // namespace baton

@@ -1,0 +1,141 @@
+// Shared memory: its size, its start, and the parts that are not lanes (leasemap/hints.hpp). All of it is hints.
+#pragma once
+
+#include "../leasemap/hints.hpp"
+#include "postgres.hpp"
+
+namespace baton {
+
+// Per queue: counters and whether anybody waits.
+struct QueueKey {
+  Oid database;
+  int32 id;
+};
+
+enum class Counter : int { kEnqueued, kClaimed, kAcked, kReleased, kQuarantined, kExpiredLeases, kFenced, kCount };
+
+struct QueueHint {
+  QueueKey key;                       // changed only under the table lock, exclusive
+  pg_atomic_uint32 live;
+  pg_atomic_uint32 waiting;           // sessions in wait; read after a full barrier by whoever makes work ready
+  pg_atomic_uint64 counters[static_cast<int>(Counter::kCount)];
+  pg_atomic_uint64 newest_open_seq;   // of the ring; 0 = unknown
+  pg_atomic_uint64 rotated_at;        // microseconds since 2000; the mover's and retention's own notes
+  pg_atomic_uint64 last_used;
+};
+
+// A session in wait or wait_any. One slot per process number; owner writes, wakers only change state by
+// compare-and-exchange.
+constexpr int kMaxWaitQueues = 32;
+struct WaiterSlot {
+  pg_atomic_uint32 state;  // 0 none, 1 waiting, 2 woken
+  Oid database;
+  int count;
+  int32 queues[kMaxWaitQueues];
+};
+
+// A prepared transaction's ranges: COMMIT PREPARED calls nobody, so the mover asks after the xid.
+struct PreparedRange {
+  bool used;
+  uint64 xid;
+  LaneKey lane;
+  Range range;
+  int32 queue_id;
+  TimestampTz due;
+};
+constexpr int kPreparedRanges = 512;
+
+struct WorkerName {
+  uint32 hash;  // 0 = free
+  bool saved;   // in baton_internal.worker_name
+  Oid database;
+  char name[64];
+};
+constexpr int kWorkerNames = 1024;
+
+// Launcher and per-database workers (worker/worker_slot.hpp owns the meaning; lock: worker_lock). Zero is the initial
+// value of all of it.
+constexpr int kWorkerSteps = 12;
+struct StepStatus {
+  char name[24];
+  TimestampTz last_success;
+  TimestampTz last_error;
+  uint64 runs;
+  char error[128];
+};
+struct WorkerSlot {
+  Oid database;  // InvalidOid = free
+  int kind;      // 0 mover, 1 retention
+  pid_t pid;     // 0: not started yet, or gone and out of the process array
+  int proc_number;
+  int state;
+  TimestampTz state_since;
+  int failures;
+  int step_count;
+  uint64 generation;  // of the launcher that started it
+  int exit_reason;    // why it left, for the launcher
+  bool stop_wanted;   // somebody asks it to leave
+  StepStatus steps[kWorkerSteps];
+};
+constexpr int kWorkerSlots = 128;
+
+// Databases in which CREATE or DROP EXTENSION was committed: 0 = free entry. Set by any backend, taken by the launcher.
+constexpr int kChangedDatabases = 64;
+// Databases in which no worker may start until a DROP, RENAME or copy of them is over: 0 = free entry.
+constexpr int kDatabaseBlocks = 32;
+
+// What rotation remembers about a segment between two looks (leasemap/rotate.cpp).
+struct DrainNote {
+  Oid database;  // InvalidOid = free
+  RelNumber rel;
+  TimestampTz drained_at;   // found settled for good; 0 = not yet
+  TimestampTz last_used;
+  BlockNumber unsettled_at;  // page on which unsettled work was met last
+};
+constexpr int kDrainNotes = 2048;
+
+struct SharedState {
+  LWLock* lane_lock;      // table of lane hints: shared to find, exclusive to make or evict
+  LWLock* queue_lock;     // table of queue hints
+  LWLock* prepared_lock;  // prepared[]
+  LWLock* name_lock;      // names[]
+  LWLock* worker_lock;    // workers[], launcher_*, drains[]
+  LaneHint* lanes;
+  int lane_capacity;
+  QueueHint* queues;
+  int queue_capacity;
+  WaiterSlot* waiters;
+  int waiter_capacity;
+  pg_atomic_uint32 prepared_count;
+  pg_atomic_uint32 wake_rotor;
+  PreparedRange prepared[kPreparedRanges];
+  WorkerName names[kWorkerNames];
+  pid_t launcher_pid;
+  int launcher_proc_number;
+  uint64 launcher_generation;
+  pg_atomic_uint32 scan_wanted;  // the set of databases may have changed
+  pg_atomic_uint32 all_changed;  // changed_databases[] was full
+  pg_atomic_uint32 changed_databases[kChangedDatabases];
+  pg_atomic_uint32 database_blocks[kDatabaseBlocks];
+  StepStatus launcher_step;
+  WorkerSlot workers[kWorkerSlots];
+  DrainNote drains[kDrainNotes];
+};
+
+extern SharedState* shared;  // nullptr unless preloaded
+
+void install_shmem_hooks();
+
+QueueHint* queue_hint(Oid database, int32 queue_id);       // makes it
+QueueHint* find_queue_hint(Oid database, int32 queue_id);  // nullptr if there is none; safe in callbacks
+void count(int32 queue_id, Counter counter, uint64 n);
+
+// Wakes up to n sessions that wait for the queue, one per message. Safe in callbacks.
+void wake_waiters(Oid database, int32 queue_id, uint64 n);
+
+uint32 worker_number(const char* name);               // NULL name: this process
+void worker_name(uint32 number, char* out, Size size);  // for display
+
+void wake_launcher();
+
+}  // namespace baton

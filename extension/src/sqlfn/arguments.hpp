@@ -1,0 +1,33 @@
+// Reading and checking arguments of the verbs. Everything here raises 22023 naming the field, the limit and the value's
+// size, before any write; never the value of a payload.
+#pragma once
+
+#include "../pg/postgres.hpp"
+
+namespace baton {
+
+// Microseconds of an interval without months. NULL interval: fallback. Negative, or above max: 22023.
+int64 interval_argument(const char* field, const Interval* value, int64 min_us, int64 max_us);
+
+// A text argument as given; at most max_bytes.
+void check_text_length(const char* field, const text* value, int max_bytes);
+
+// An array argument that has one element per item or one for all. Null array: every element is null.
+struct ArrayArgument {
+  const char* field;
+  Datum* values;
+  bool* nulls;
+  int count;  // 0: null array
+};
+ArrayArgument array_argument(const char* field, FunctionCallInfo fcinfo, int arg, Oid element_type);
+void check_array_length(const ArrayArgument& a, int items);
+// Element for item i (0-based). Returns false for null.
+bool array_element(const ArrayArgument& a, int i, Datum* out);
+
+// Result of a set-returning verb, materialised. Refuses to run in a select list when the set would be evaluated once per
+// output column or cut short: hint "use FROM".
+ReturnSetInfo* begin_result(FunctionCallInfo fcinfo, const char* verb);
+
+char* claim_worker_name(FunctionCallInfo fcinfo, int arg);  // nullptr for NULL
+
+}  // namespace baton

@@ -1,0 +1,467 @@
+// See claim_messages.hpp. The order that makes it safe: the frontier is moved first (reserve), only then are rows looked
+// at, and the slot is decided under its page's exclusive lock, where it must still be what was looked at. Heap pages and
+// map pages are never locked together.
+#include "claim_messages.hpp"
+
+#include "../core/backoff.hpp"
+#include "../leasemap/resolve.hpp"
+#include "../leasemap/row_look.hpp"
+#include "../leasemap/sweep.hpp"
+#include "../leasemap/xact.hpp"
+#include "../pg/clock.hpp"
+#include "../pg/debug_point.hpp"
+#include "../pg/shmem.hpp"
+#include "../pg/xid_status.hpp"
+#include "settle.hpp"
+
+namespace baton {
+namespace {
+
+constexpr int64 kLockedRetryUs = 100000;   // a row that plain SQL has locked is looked at again after this
+constexpr int kMaxPassedOver = 1000;       // messages of other classes, or too large, that one claim walks over
+constexpr int kMaxSetAside = 100;
+
+struct Candidate {
+  int index;  // in the page copy
+  HeapTuple row;
+};
+
+// A message that must not be handed out: dealt with when the reserved ranges have been given back.
+struct Aside {
+  Segment segment;
+  int segment_no;
+  Slot slot;
+  Place place;
+  SettleKind kind;
+  const char* cause;
+};
+
+struct Claimer {
+  const ClaimRequest* request;
+  ClaimResult* result;
+  Snapshot snapshot;
+  TimestampTz now;
+  int64 bytes;
+  int passed_over;
+  bool done;
+  Aside asides[kMaxSetAside];
+  int aside_count;
+  PageCopy* copy;
+  // the lane being served
+  Segment segment;
+  int segment_no;
+  LaneKey key;
+  LaneHint* hint;
+  uint64 epoch;
+};
+
+Range slot_range(BlockNumber block, int first, int count) {
+  return Range{block, static_cast<uint8>(first), static_cast<uint8>(count), 0, 0};
+}
+
+bool class_matches(const Claimer& c, HeapTuple row) {
+  if (!c.request->classes) return true;
+  bool isnull;
+  Datum given = heap_getattr(row, kRowMessageClass + 1, RelationGetDescr(c.segment.heap), &isnull);
+  if (isnull) return false;
+  text* name = DatumGetTextPP(given);
+  ArrayIterator it = array_create_iterator(const_cast<ArrayType*>(c.request->classes), 0, nullptr);
+  Datum wanted;
+  bool wanted_null;
+  bool found = false;
+  while (!found && array_iterate(it, &wanted, &wanted_null)) {
+    if (wanted_null) continue;
+    text* w = DatumGetTextPP(wanted);
+    found = VARSIZE_ANY_EXHDR(w) == VARSIZE_ANY_EXHDR(name) && memcmp(VARDATA_ANY(w), VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)) == 0;
+  }
+  array_free_iterator(it);
+  return found;
+}
+
+int64 message_bytes(Relation heap, HeapTuple row) {
+  int64 n = 0;
+  const int columns[] = {kRowPayload, kRowPayloadBytes, kRowHeaders};
+  for (int column : columns) {
+    bool isnull;
+    Datum d = heap_getattr(row, column + 1, RelationGetDescr(heap), &isnull);
+    if (!isnull) n += static_cast<int64>(toast_raw_datum_size(d) - VARHDRSZ);
+  }
+  return n;
+}
+
+bool message_expired(Relation heap, HeapTuple row, TimestampTz now) {
+  bool isnull;
+  Datum d = heap_getattr(row, kRowExpiresAt + 1, RelationGetDescr(heap), &isnull);
+  return !isnull && DatumGetTimestampTz(d) <= now;
+}
+
+uint32 base_generation(Relation heap, HeapTuple row) {
+  bool isnull;
+  Datum d = heap_getattr(row, kRowGeneration + 1, RelationGetDescr(heap), &isnull);
+  return isnull ? 0 : static_cast<uint32>(DatumGetInt32(d));
+}
+
+void add_aside(Claimer* c, const Slot& slot, const Place& place, SettleKind kind, const char* cause) {
+  if (c->request->probe || c->aside_count == kMaxSetAside) {
+    put_back(c->key, slot_range(place.block, place.index, 1), c->now + kLockedRetryUs);
+    return;
+  }
+  c->asides[c->aside_count++] = Aside{c->segment, c->segment_no, slot, place, kind, cause};
+}
+
+// A claim that was rolled back: back to ready after the queue's backoff, with the failure counted; or set aside.
+void serve_void(Claimer* c, const Range& range) {
+  const Slot& s = c->copy->resolved[0];
+  // Ignored when the slot has moved on: claimed again, or settled meanwhile.
+  if (slot_state(s) != SlotState::kClaimed || s.nonce != range.nonce) return;
+  const Queue* q = c->request->queue;
+  bool failed = !(range.flags & kRangeFree);
+  Place place{range.block, range.first};
+  if (failed && s.failures + 1 >= q->max_attempts) {
+    add_aside(c, s, place, SettleKind::kQuarantined, "max_attempts");
+    return;
+  }
+  TimestampTz due = failed ? c->now + backoff_us(q->backoff, q->max_backoff, s.failures + 1) : 0;
+  Buffer buf = ReadBuffer(c->segment.map, range.block);
+  LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+  Slot* on_page = &map_slots(BufferGetPage(buf))[range.first];
+  bool same = memcmp(on_page, &c->copy->slots[0], sizeof(Slot)) == 0;
+  if (same) {
+    uint16 at = slot_offset(range.first);
+    Fragment fragments[] = {{static_cast<uint16>(at + offsetof(Slot, state)), 2},
+                            {static_cast<uint16>(at + offsetof(Slot, failures)), 2},
+                            {static_cast<uint16>(at + offsetof(Slot, deadline)), sizeof(Slot) - offsetof(Slot, deadline)}};
+    map_log_begin(c->segment.map);
+    START_CRIT_SECTION();
+    *on_page = s;
+    ready_slot(*on_page, SettleKind::kVoid, due, failed);
+    map_log(c->segment.map, buf, fragments, 3);
+    END_CRIT_SECTION();
+  }
+  UnlockReleaseBuffer(buf);
+  // The hint comes after the change: before it, a claimer could look, find nothing, and drop the only hint.
+  if (same && due == 0)
+    publish_range(c->hint, c->key, slot_range(range.block, range.first, 1));
+  else if (same)
+    publish_timed(c->hint, c->key, due, slot_range(range.block, range.first, 1));
+  else
+    put_back(c->key, range, 0);
+}
+
+enum class Choice { kSkip, kTake, kFull };
+
+// Decides on one slot of the copy. Everything that is passed over and can become claimable without anybody saying so is
+// put back.
+Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row) {
+  const Slot& s = c->copy->resolved[i];
+  const Queue* q = c->request->queue;
+  Place place{range.block, static_cast<uint8>(range.first + i)};
+  switch (slot_phase(s, c->copy->status[i], c->now)) {
+    case SlotPhase::kLater:
+      put_back(c->key, slot_range(place.block, place.index, 1), s.deadline);
+      return Choice::kSkip;
+    case SlotPhase::kPending:
+      // Its commit callback sees that the frontier has passed it; a sweep asks again in case that hint is lost.
+      want_sweep(c->key, c->now + static_cast<int64>(sweep_interval_ms) * 1000);
+      return Choice::kSkip;
+    case SlotPhase::kDue:
+    case SlotPhase::kLapsed:
+      break;
+    default:
+      return Choice::kSkip;
+  }
+  if (c->result->count + chosen >= c->request->max_items) return Choice::kFull;
+  switch (look_at_row(c->segment.heap, s, c->snapshot, row)) {
+    case RowLook::kInvisible:
+      put_back(c->key, slot_range(place.block, place.index, 1), 0);
+      return Choice::kSkip;
+    case RowLook::kLocked:
+      put_back(c->key, slot_range(place.block, place.index, 1), c->now + kLockedRetryUs);
+      return Choice::kSkip;
+    case RowLook::kMissing:
+      return Choice::kSkip;
+    case RowLook::kFree:
+      break;
+  }
+  if (message_expired(c->segment.heap, *row, c->now)) {
+    add_aside(c, s, place, SettleKind::kExpired, "expired");
+    return Choice::kSkip;
+  }
+  bool lapsed = slot_state(s) == SlotState::kClaimed;
+  if (s.failures + (lapsed ? 1 : 0) >= q->max_attempts) {
+    add_aside(c, s, place, SettleKind::kQuarantined, "max_attempts");
+    return Choice::kSkip;
+  }
+  if (s.generation - base_generation(c->segment.heap, *row) >= static_cast<uint32>(q->claim_ceiling) || s.generation >= kMaxGeneration) {
+    add_aside(c, s, place, SettleKind::kQuarantined, "claim_ceiling");
+    return Choice::kSkip;
+  }
+  bool fits = true;
+  if (c->request->max_bytes > 0) {
+    int64 n = message_bytes(c->segment.heap, *row);
+    fits = c->bytes + n <= c->request->max_bytes;
+    if (fits && class_matches(*c, *row)) c->bytes += n;
+  }
+  if (!fits || !class_matches(*c, *row)) {
+    put_back(c->key, slot_range(place.block, place.index, 1), 0);
+    if (++c->passed_over >= kMaxPassedOver || (!fits && c->result->count + chosen > 0)) c->done = true;
+    return Choice::kSkip;
+  }
+  return Choice::kTake;
+}
+
+// The fence. Slots that are no longer what was looked at are put back: somebody has changed them meanwhile.
+void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) {
+  const ClaimRequest& r = *c->request;
+  uint64 nonces[kSlotsPerPage];
+  if (!pg_strong_random(nonces, sizeof(uint64) * static_cast<Size>(n)))
+    ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not obtain random numbers for claim tokens")));
+  reserve_claim_notes(n);
+  uint64 take_xid = 0;
+  if (r.take) {
+    take_xid = current_full_xid();
+    reserve_settle_notes(n);
+  }
+  Fragment fragments[kMaxFragments];
+  int fragment_count = 0;
+  int lapsed = 0;
+  Buffer buf = ReadBuffer(c->segment.map, range.block);
+  LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+  Slot* slots = map_slots(BufferGetPage(buf)) + range.first;
+  TimestampTz now = clock_now();
+  int kept = 0;
+  for (int k = 0; k < n; k++) {
+    int i = candidates[k].index;
+    if (memcmp(&slots[i], &c->copy->slots[i], sizeof(Slot)) != 0) {
+      put_back(c->key, slot_range(range.block, range.first + i, 1), 0);
+      continue;
+    }
+    candidates[kept++] = candidates[k];
+    uint16 at = slot_offset(range.first + i);
+    fragments[fragment_count++] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
+    if (r.take || c->copy->resolved[i].failures != slots[i].failures || slot_state(c->copy->resolved[i]) == SlotState::kClaimed)
+      fragments[fragment_count++] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 8};
+    fragments[fragment_count++] =
+        Fragment{static_cast<uint16>(at + offsetof(Slot, generation)), sizeof(Slot) - offsetof(Slot, generation)};
+  }
+  if (kept > 0) {
+    map_log_begin(c->segment.map);
+    START_CRIT_SECTION();
+    for (int k = 0; k < kept; k++) {
+      Slot* s = &slots[candidates[k].index];
+      *s = c->copy->resolved[candidates[k].index];
+      if (slot_state(*s) == SlotState::kClaimed) lapsed++;
+      claim_slot(*s, nonces[k], r.worker, now, r.lease_us);
+      if (r.take) {
+        s->state = static_cast<uint8>(SlotState::kSettling);
+        set_slot_kind(*s, SettleKind::kAcked);
+        set_slot_xid(*s, take_xid);
+      }
+    }
+    c->result->lsn = map_log(c->segment.map, buf, fragments, fragment_count);
+    END_CRIT_SECTION();
+    for (int k = 0; k < kept; k++) {
+      int i = candidates[k].index;
+      Claimed* out = &c->result->items[c->result->count++];
+      out->slot = slots[i];
+      out->place = Place{range.block, static_cast<uint8>(range.first + i)};
+      out->segment = c->segment_no;
+      out->epoch = c->epoch;
+      out->row = candidates[k].row;
+      note_claim(c->key, range.block, out->place.index, out->slot.nonce, r.queue->id);
+      if (r.take) note_settled(c->key, range.block, out->place.index, 0, out->slot.deadline, false, r.queue->id);
+    }
+  }
+  UnlockReleaseBuffer(buf);
+  if (kept == 0) return;
+  want_sweep(c->key, now + r.lease_us);
+  baton::count(r.queue->id, Counter::kClaimed, static_cast<uint64>(kept));
+  baton::count(r.queue->id, Counter::kExpiredLeases, static_cast<uint64>(lapsed));
+}
+
+void look_at_range(Claimer* c, const Range& range) {
+  debug_here("claim-reserved");
+  if (!copy_slots(c->segment.map, range.block, range.first, range.count, nullptr, c->copy)) {
+    drop_range();
+    return;
+  }
+  resolve_copy(c->segment.heap, c->copy);
+  if (range.flags & kRangeVoid) {
+    if (c->copy->count > 0) serve_void(c, range);
+    drop_range();
+    return;
+  }
+  Candidate candidates[kSlotsPerPage];
+  int n = 0;
+  for (int i = 0; i < c->copy->count; i++) {
+    HeapTuple row = nullptr;
+    Choice choice = c->done ? Choice::kFull : choose(c, range, i, n, &row);
+    if (choice == Choice::kFull) {
+      put_back(c->key, slot_range(range.block, range.first + i, c->copy->count - i), 0);
+      c->done = true;
+      break;
+    }
+    if (choice == Choice::kTake) candidates[n++] = Candidate{i, row};
+    if (c->request->probe && n > 0) {
+      // Found: it goes back untouched, with the rest of the range.
+      put_back(c->key, slot_range(range.block, range.first + i, c->copy->count - i), 0);
+      c->result->found = true;
+      c->done = true;
+      n = 0;
+      break;
+    }
+  }
+  debug_here("claim-looked");
+  if (n > 0) fence_claims(c, range, candidates, n);
+  drop_range();
+}
+
+BlockNumber next_page(Relation map, BlockNumber block) {
+  Buffer buf = ReadBuffer(map, block);
+  LockBuffer(buf, BUFFER_LOCK_SHARE);
+  BlockNumber next = page_is_map_page(BufferGetPage(buf)) ? map_tail(BufferGetPage(buf))->next : InvalidBlockNumber;
+  UnlockReleaseBuffer(buf);
+  return next;
+}
+
+void claim_from_lane(Claimer* c, uint32 lane) {
+  c->key = lane_key(c->segment.map, lane);
+  c->hint = lane_hint(c->segment.map, lane);
+  c->epoch = c->hint->epoch;
+  bool swept = false;
+  int revisits = waiting_ranges(c->hint, c->key, c->now);
+  while (!c->done && c->result->count < c->request->max_items) {
+    CHECK_FOR_INTERRUPTS();
+    int want = c->request->classes || c->request->max_bytes > 0 ? kSlotsPerPage : Min(kSlotsPerPage, c->request->max_items - c->result->count);
+    Range range;
+    BlockNumber block;
+    switch (reserve_range(c->hint, c->key, c->now, want, revisits <= 0, &range, &block)) {
+      case ReserveResult::kLost:
+        c->hint = lane_hint(c->segment.map, lane);
+        continue;
+      case ReserveResult::kNextPage: {
+        BlockNumber next = next_page(c->segment.map, block);
+        if (!BlockNumberIsValid(next)) return;
+        advance_frontier(c->hint, c->key, block, next);
+        continue;
+      }
+      case ReserveResult::kRange:
+        revisits--;
+        hold_range(c->key, range);
+        look_at_range(c, range);
+        continue;
+      case ReserveResult::kNone:
+        break;
+    }
+    if (swept) return;
+    swept = true;
+    bool overdue = c->now - c->hint->swept_at > static_cast<int64>(sweep_interval_ms) * 1000;
+    SweepResult r;
+    sweep_lane(c->request->queue, c->segment, lane, overdue, &r);
+    if (r.published == 0) return;
+    revisits = waiting_ranges(c->hint, c->key, c->now);
+  }
+}
+
+// Relation file number of a map, from the relation cache's source: says without any lock whether hints are this map's.
+RelNumber map_number(Oid map) {
+  HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(map));
+  if (!HeapTupleIsValid(tuple)) return 0;
+  RelNumber n = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple))->relfilenode;
+  ReleaseSysCache(tuple);
+  return n;
+}
+
+// Could there be anything in this segment? Without opening it. *open_seq: its place in the ring's order, as far as known.
+bool segment_has_work(const Queue* q, int i, TimestampTz now, uint64* open_seq) {
+  *open_seq = 0;
+  if (!OidIsValid(q->map[i])) return true;
+  LaneKey key{MyDatabaseId, map_number(q->map[i]), kDefaultLane};
+  LaneHint* h = find_lane_hint(key);
+  if (!h || !h->loaded) return true;
+  *open_seq = h->open_seq;
+  if (h->map_lanes != 1) return h->map_lanes > 1;
+  TimestampTz next = kNever;
+  if (lane_has_work(h, key, now, &next)) return true;
+  return now - h->swept_at > static_cast<int64>(sweep_interval_ms) * 1000 && h->appended > 0;
+}
+
+int order_of_segments(const Queue* q, TimestampTz now, int* order) {
+  uint64 seqs[kMaxSegments];
+  int n = 0;
+  for (int i = 0; i < q->segment_count; i++) {
+    uint64 seq;
+    if (!segment_has_work(q, i, now, &seq)) continue;
+    int k = n++;
+    while (k > 0 && seqs[k - 1] > seq) {
+      seqs[k] = seqs[k - 1];
+      order[k] = order[k - 1];
+      k--;
+    }
+    seqs[k] = seq;
+    order[k] = i;
+  }
+  return n;
+}
+
+void claim_from_segment(Claimer* c, int segment_no) {
+  c->segment = open_segment(c->request->queue->heap[segment_no], RowExclusiveLock);
+  c->segment_no = segment_no;
+  pgstat_count_index_scan(c->segment.map);
+  LaneHint* h = lane_hint(c->segment.map, kDefaultLane);
+  if (h->map_lanes <= 1 && BlockNumberIsValid(h->frontier_block)) {
+    claim_from_lane(c, kDefaultLane);
+  } else {
+    auto* lanes = static_cast<LaneDirectoryEntry*>(palloc(sizeof(LaneDirectoryEntry) * kMaxLanes));
+    int n = list_lanes(c->segment.map, lanes, kMaxLanes);
+    for (int i = 0; i < n && !c->done && c->result->count < c->request->max_items; i++) claim_from_lane(c, lanes[i].lane);
+    pfree(lanes);
+  }
+  // The lock stays: slots of this segment may be set aside below, and the segment must not be truncated meanwhile.
+  close_segment(c->segment, NoLock);
+}
+
+void set_asides(Claimer* c) {
+  for (int i = 0; i < c->aside_count; i++) {
+    const Aside& a = c->asides[i];
+    Segment segment = open_segment(c->request->queue->heap[a.segment_no], RowExclusiveLock);
+    set_aside(c->request->queue, segment, a.segment_no, a.slot, a.place, a.kind, a.cause);
+    close_segment(segment, NoLock);
+  }
+}
+
+void take_rows(Claimer* c) {
+  for (int i = 0; i < c->result->count; i++) {
+    Claimed* t = &c->result->items[i];
+    Segment segment = open_segment(c->request->queue->heap[t->segment], RowExclusiveLock);
+    delete_row(segment.heap, t->slot);
+    close_segment(segment, NoLock);
+  }
+}
+
+}  // namespace
+
+void claim_messages(const ClaimRequest& request, ClaimResult* result) {
+  AcceptInvalidationMessages();
+  auto* c = static_cast<Claimer*>(palloc0(sizeof(Claimer)));
+  c->request = &request;
+  c->result = result;
+  c->snapshot = GetActiveSnapshot();
+  c->now = clock_now();
+  c->copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  result->count = 0;
+  result->found = false;
+  result->lsn = InvalidXLogRecPtr;
+  result->items = static_cast<Claimed*>(palloc(sizeof(Claimed) * static_cast<Size>(Max(request.max_items, 1))));
+  int order[kMaxSegments];
+  int n = order_of_segments(request.queue, c->now, order);
+  begin_looking();
+  for (int i = 0; i < n && !c->done && result->count < request.max_items; i++) claim_from_segment(c, order[i]);
+  end_looking();
+  if (c->aside_count > 0) set_asides(c);
+  if (request.take && result->count > 0) take_rows(c);
+  pfree(c->copy);
+  pfree(c);
+}
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+// Writing message rows and their slots: behind every way a message gets into a queue.
+#pragma once
+
+#include "../leasemap/row.hpp"
+#include "../pg/queue.hpp"
+
+namespace baton {
+
+// One message to be written. Values point to memory of the caller.
+struct Envelope {
+  Datum values[kRowColumns];
+  bool nulls[kRowColumns];
+  uint32 lane;
+  uint32 key_hash;
+  uint32 generation;
+  uint16 failures;
+  TimestampTz due;  // 0: at once
+};
+
+// Raw inputs of one message, before validation. Null pointers: not given.
+struct EnvelopeInput {
+  Datum payload;
+  bool has_payload;
+  bool payload_is_bytes;
+  text* message_id;
+  text* routing_key;
+  text* message_class;
+  bool has_priority;
+  int32 priority;
+  bool has_headers;
+  Datum headers;
+  Interval* delay;
+  bool has_not_before;
+  TimestampTz not_before;
+  bool has_expires_at;
+  TimestampTz expires_at;
+  text* payload_ref;
+};
+
+// Validates against the queue's limits and fills *e. Raises before anything is written.
+void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now, Envelope* e);
+
+// Writes rows and slots, in order, in the current transaction. ids[i] are given by the queue's sequence.
+void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids);
+
+// The segment that is written now, opened with a lock to the end of the transaction.
+Segment open_write_segment(Queue* queue, int* number);
+
+const char* envelope_state(const Envelope& e);  // "ready" or "scheduled"
+
+}  // namespace baton

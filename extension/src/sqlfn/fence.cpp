@@ -1,0 +1,109 @@
+// fence: ends every claim of a queue at once. activate: makes messages that logical replication brought ready.
+#include "../leasemap/resolve.hpp"
+#include "../leasemap/xact.hpp"
+#include "../pg/clock.hpp"
+#include "../pg/errors.hpp"
+#include "../pg/queue.hpp"
+#include "../pg/shmem.hpp"
+#include "as_owner.hpp"
+
+namespace baton {
+namespace {
+
+enum class Pass { kFence, kActivate };
+
+bool matches(const Slot& s, Pass pass) {
+  return pass == Pass::kFence ? slot_state(s) == SlotState::kClaimed : slot_is_foreign(s) && slot_is_unsettled(s);
+}
+
+// One page. A settlement in progress is neither reset nor worked around; if it rolls back, the raised incarnation has
+// fenced its token all the same.
+int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* copy, int32 queue_id) {
+  if (!copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) return 0;
+  resolve_copy(segment.heap, copy);
+  bool any = false;
+  for (int i = 0; i < copy->count; i++) any |= matches(copy->resolved[i], pass) || matches(copy->slots[i], pass);
+  // Even where there is nothing to change the lock is taken once: a verb that has read the old incarnation is past it.
+  Buffer buf = ReadBuffer(segment.map, block);
+  LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+  Page page = BufferGetPage(buf);
+  Slot* slots = map_slots(page);
+  int used = map_slot_count(page);
+  int changed[kSlotsPerPage];
+  Fragment fragments[kSlotsPerPage];
+  int n = 0;
+  for (int i = 0; i < used; i++) {
+    bool same = i < copy->count && memcmp(&slots[i], &copy->slots[i], sizeof(Slot)) == 0;
+    // A slot that has changed since is judged as it is now; open transactions in it are left alone.
+    if (!same) {
+      if (i >= copy->count) continue;
+      copy->resolved[i] = slots[i];
+    }
+    if (!matches(copy->resolved[i], pass)) continue;
+    changed[n] = i;
+    fragments[n++] = Fragment{slot_offset(i), sizeof(Slot)};
+  }
+  if (n > 0) {
+    map_log_begin(segment.map);
+    START_CRIT_SECTION();
+    for (int k = 0; k < n; k++) {
+      Slot* s = &slots[changed[k]];
+      *s = copy->resolved[changed[k]];
+      if (pass == Pass::kFence)
+        ready_slot(*s, SettleKind::kFenced, 0, false);
+      else
+        s->kind = static_cast<uint8>(s->kind & ~kForeignFlag);
+    }
+    map_log(segment.map, buf, fragments, n);
+    END_CRIT_SECTION();
+  }
+  LaneKey key = lane_key(segment.map, map_tail(page)->lane);
+  UnlockReleaseBuffer(buf);
+  for (int k = 0; k < n; k++) publish_by_key(key, Range{block, static_cast<uint8>(changed[k]), 1, 0, 0}, 0);
+  if (n > 0) wake_waiters(MyDatabaseId, queue_id, static_cast<uint64>(n));
+  return n;
+}
+
+int64 change_queue(const Queue* q, Pass pass) {
+  int64 n = 0;
+  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  for (int i = 0; i < q->segment_count; i++) {
+    Segment segment = open_segment(q->heap[i], RowExclusiveLock);
+    BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
+    for (BlockNumber b = kMetaBlock + 1; b < blocks; b++) {
+      CHECK_FOR_INTERRUPTS();
+      n += change_page(segment, b, pass, copy, q->id);
+    }
+    close_segment(segment, NoLock);
+  }
+  pfree(copy);
+  return n;
+}
+
+Queue* owned_queue(FunctionCallInfo fcinfo, const char* verb) {
+  require_writable(verb);
+  Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
+  if (!object_owner_is_me(RelationRelationId, q->view))
+    ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\"", q->name)));
+  return q;
+}
+
+}  // namespace
+}  // namespace baton
+
+BATON_SQL_FUNCTION(baton_fence) {
+  baton::Queue* q = baton::owned_queue(fcinfo, "fence");
+  baton::Queue copy = *q;
+  baton::Elevated e = baton::become_extension_owner();
+  baton::run(psprintf("UPDATE baton_internal.queue SET incarnation = CASE WHEN incarnation = 2147483647 THEN 1 ELSE incarnation + 1 END WHERE id = %d",
+                      copy.id));
+  baton::become_caller(e);
+  baton::forget_queue(copy.view);
+  PG_RETURN_INT64(baton::change_queue(&copy, baton::Pass::kFence));
+}
+
+BATON_SQL_FUNCTION(baton_activate) {
+  baton::Queue* q = baton::owned_queue(fcinfo, "activate");
+  baton::Queue copy = *q;
+  PG_RETURN_INT64(baton::change_queue(&copy, baton::Pass::kActivate));
+}

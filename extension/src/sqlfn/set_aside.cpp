@@ -1,0 +1,216 @@
+// See set_aside.hpp and settle.hpp.
+#include "set_aside.hpp"
+
+#include "../leasemap/resolve.hpp"
+#include "../leasemap/row.hpp"
+#include "../leasemap/sweep.hpp"
+#include "../leasemap/xact.hpp"
+#include "../pg/clock.hpp"
+#include "../pg/shmem.hpp"
+#include "../pg/xid_status.hpp"
+#include "settle.hpp"
+
+namespace baton {
+namespace {
+
+Relation open_data_table(const char* name) {
+  Oid oid = get_relname_relid(name, baton_data_namespace());
+  if (!OidIsValid(oid)) elog(ERROR, "table baton_data.%s is missing", name);
+  return table_open(oid, RowExclusiveLock);
+}
+
+void set_column(Relation rel, const char* name, Datum value, bool isnull, Datum* values, bool* nulls) {
+  AttrNumber n = get_attnum(RelationGetRelid(rel), name);
+  if (n <= 0) elog(ERROR, "column \"%s\" of \"%s\" is missing", name, RelationGetRelationName(rel));
+  values[n - 1] = value;
+  nulls[n - 1] = isnull;
+}
+
+struct RowValues {
+  Datum values[MaxHeapAttributeNumber];
+  bool nulls[MaxHeapAttributeNumber];
+};
+
+RowValues* new_row(Relation rel) {
+  auto* r = static_cast<RowValues*>(palloc0(sizeof(RowValues)));
+  memset(r->nulls, true, static_cast<Size>(RelationGetDescr(rel)->natts));
+  return r;
+}
+
+void insert_row(Relation rel, RowValues* r) {
+  HeapTuple tuple = heap_form_tuple(RelationGetDescr(rel), r->values, r->nulls);
+  CatalogTupleInsert(rel, tuple);
+  heap_freetuple(tuple);
+  pfree(r);
+  table_close(rel, NoLock);
+}
+
+Datum worker_datum(const Slot& slot) {
+  char name[64];
+  worker_name(slot.worker, name, sizeof(name));
+  return CStringGetTextDatum(name);
+}
+
+// The message as a value of type baton.message, with what the slot knows better than the row.
+bool message_datum(const Queue* queue, Relation heap, const Slot& slot, int failures, Datum* out) {
+  HeapTupleData tuple;
+  tuple.t_self = slot_tid(slot);
+  if (!ItemPointerIsValid(&tuple.t_self)) return false;
+  Buffer buf;
+  if (!fetch_heap_tuple(heap, SnapshotSelf, &tuple, &buf)) return false;
+  TupleDesc desc = lookup_rowtype_tupdesc(heap->rd_rel->reloftype, -1);
+  auto* values = static_cast<Datum*>(palloc0(sizeof(Datum) * static_cast<Size>(desc->natts)));
+  auto* nulls = static_cast<bool*>(palloc(static_cast<Size>(desc->natts)));
+  memset(nulls, true, static_cast<Size>(desc->natts));
+  for (int i = 0; i < desc->natts && i < RelationGetDescr(heap)->natts; i++)
+    values[i] = heap_getattr(&tuple, i + 1, RelationGetDescr(heap), &nulls[i]);
+  values[kRowQueueId] = Int32GetDatum(queue->id);
+  values[kRowGeneration] = Int32GetDatum(static_cast<int32>(slot.generation));
+  values[kRowFailures] = Int32GetDatum(failures);
+  nulls[kRowQueueId] = nulls[kRowGeneration] = nulls[kRowFailures] = false;
+  HeapTuple formed = heap_form_tuple(desc, values, nulls);
+  *out = heap_copy_tuple_as_datum(formed, desc);  // takes toasted values in
+  ReleaseTupleDesc(desc);
+  ReleaseBuffer(buf);
+  return true;
+}
+
+// Marks the slot as settling, if it is still what the caller looked at.
+bool mark_slot(const Segment& segment, const Slot& looked, const Place& place, SettleKind kind, int32 queue_id) {
+  uint64 xid = current_full_xid();
+  reserve_settle_notes(1);
+  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  bool done = false;
+  if (copy_slots(segment.map, place.block, place.index, 1, nullptr, copy) && copy->count == 1) {
+    resolve_copy(segment.heap, copy);
+    // looked is a resolved copy: what has happened since shows in any of its fields.
+    if (memcmp(&copy->resolved[0], &looked, sizeof(Slot)) == 0) {
+      Buffer buf = ReadBuffer(segment.map, place.block);
+      LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+      Page page = BufferGetPage(buf);
+      Slot* on_page = &map_slots(page)[place.index];
+      done = memcmp(on_page, &copy->slots[0], sizeof(Slot)) == 0;
+      if (done) {
+        uint16 at = slot_offset(place.index);
+        Fragment f{static_cast<uint16>(at), sizeof(Slot)};
+        map_log_begin(segment.map);
+        START_CRIT_SECTION();
+        *on_page = copy->resolved[0];
+        on_page->state = static_cast<uint8>(SlotState::kSettling);
+        set_slot_kind(*on_page, kind);
+        set_slot_xid(*on_page, xid);
+        map_log(segment.map, buf, &f, 1);
+        END_CRIT_SECTION();
+        note_settled(lane_key(segment.map, map_tail(page)->lane), place.block, place.index, 0, 0, false, queue_id);
+      }
+      UnlockReleaseBuffer(buf);
+    }
+  }
+  pfree(copy);
+  return done;
+}
+
+}  // namespace
+
+void delete_row(Relation heap, const Slot& slot) {
+  ItemPointerData tid = slot_tid(slot);
+  if (!ItemPointerIsValid(&tid)) return;
+  TM_FailureData failure;
+  TM_Result result = delete_heap_tuple(heap, &tid, GetCurrentCommandId(true), &failure);
+  switch (result) {
+    case TM_Ok:
+    case TM_SelfModified:
+    case TM_Deleted:
+    case TM_Updated:
+      return;
+    default:
+      elog(ERROR, "unexpected result %d of deleting a message row", result);
+  }
+}
+
+void quarantine_row(const Queue* queue, Relation heap, const Slot& slot, const QuarantineEvidence& evidence) {
+  int failures = slot.failures + (evidence.count_failure ? 1 : 0);
+  Datum message;
+  if (!message_datum(queue, heap, slot, failures, &message)) return;
+  Relation rel = open_data_table("quarantined");
+  RowValues* r = new_row(rel);
+  set_column(rel, "queue_id", Int32GetDatum(queue->id), false, r->values, r->nulls);
+  set_column(rel, "id", Int64GetDatum(slot.id), false, r->values, r->nulls);
+  set_column(rel, "generation", Int64GetDatum(slot.generation), false, r->values, r->nulls);
+  set_column(rel, "failures", Int32GetDatum(failures), false, r->values, r->nulls);
+  set_column(rel, "quarantined_at", TimestampTzGetDatum(clock_now()), false, r->values, r->nulls);
+  set_column(rel, "cause", CStringGetTextDatum(evidence.cause), false, r->values, r->nulls);
+  set_column(rel, "worker", worker_datum(slot), slot.worker == 0, r->values, r->nulls);
+  set_column(rel, "reason", PointerGetDatum(evidence.reason), evidence.reason == nullptr, r->values, r->nulls);
+  set_column(rel, "error", evidence.error, !evidence.has_error, r->values, r->nulls);
+  set_column(rel, "message", message, false, r->values, r->nulls);
+  insert_row(rel, r);
+  delete_row(heap, slot);
+}
+
+void add_evidence(const Queue* queue, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error) {
+  Relation rel = open_data_table("evidence");
+  RowValues* r = new_row(rel);
+  set_column(rel, "queue_id", Int32GetDatum(queue->id), false, r->values, r->nulls);
+  set_column(rel, "id", Int64GetDatum(slot.id), false, r->values, r->nulls);
+  set_column(rel, "generation", Int64GetDatum(slot.generation), false, r->values, r->nulls);
+  set_column(rel, "failures", Int32GetDatum(slot.failures + (count_failure ? 1 : 0)), false, r->values, r->nulls);
+  set_column(rel, "worker", worker_datum(slot), slot.worker == 0, r->values, r->nulls);
+  set_column(rel, "at", TimestampTzGetDatum(clock_now()), false, r->values, r->nulls);
+  set_column(rel, "verdict", CStringGetTextDatum(verdict), false, r->values, r->nulls);
+  set_column(rel, "reason", PointerGetDatum(reason), reason == nullptr, r->values, r->nulls);
+  set_column(rel, "error", error, !has_error, r->values, r->nulls);
+  insert_row(rel, r);
+}
+
+bool set_aside(const Queue* queue, const Segment& segment, int, const Slot& slot, const Place& place, SettleKind kind, const char* cause) {
+  CheckCmdReplicaIdentity(segment.heap, CMD_DELETE);
+  require_durability(queue->durability);
+  if (!mark_slot(segment, slot, place, kind, queue->id)) return false;
+  if (kind == SettleKind::kQuarantined) {
+    // A lease that ended, or a claim that was rolled back, is the failure that used the attempts up.
+    bool count_failure = slot_state(slot) == SlotState::kClaimed && strcmp(cause, "max_attempts") == 0;
+    QuarantineEvidence e{cause, nullptr, false, 0, count_failure};
+    quarantine_row(queue, segment.heap, slot, e);
+    baton::count(queue->id, Counter::kQuarantined, 1);
+  } else {
+    delete_row(segment.heap, slot);
+  }
+  return true;
+}
+
+int64 settle_exhausted(Queue* queue) {
+  int64 n = 0;
+  bool pushed = push_snapshot_if_none();
+  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  for (int i = 0; i < queue->segment_count; i++) {
+    Segment segment = open_segment(queue->heap[i], RowExclusiveLock);
+    LaneDirectoryEntry lanes[kMaxLanes];
+    int lane_count = list_lanes(segment.map, lanes, kMaxLanes);
+    for (int l = 0; l < lane_count; l++) {
+      LaneHint* hint = lane_hint(segment.map, lanes[l].lane);
+      BlockNumber block = BlockNumberIsValid(hint->low_block) ? hint->low_block : lanes[l].first;
+      while (BlockNumberIsValid(block) && copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) {
+        CHECK_FOR_INTERRUPTS();
+        resolve_copy(segment.heap, copy);
+        TimestampTz now = clock_now();
+        for (int k = 0; k < copy->count; k++) {
+          const Slot& s = copy->resolved[k];
+          bool lapsed = slot_phase(s, copy->status[k], now) == SlotPhase::kLapsed;
+          bool due = slot_phase(s, copy->status[k], now) == SlotPhase::kDue;
+          if ((lapsed && s.failures + 1 >= queue->max_attempts) || (due && s.failures >= queue->max_attempts))
+            n += set_aside(queue, segment, i, s, Place{block, static_cast<uint8>(k)}, SettleKind::kQuarantined, "max_attempts") ? 1 : 0;
+        }
+        if (copy->ordinal * static_cast<uint64>(kSlotsPerPage) >= static_cast<uint64>(hint->frontier_ordinal) * kSlotsPerPage + hint->frontier_index)
+          break;
+        block = copy->next;
+      }
+    }
+    close_segment(segment, NoLock);
+  }
+  pfree(copy);
+  if (pushed) PopActiveSnapshot();
+  return n;
+}
+
+}  // namespace baton

@@ -1,0 +1,386 @@
+// See settle_tokens.hpp. A slot is decided and changed in one critical section under its page's exclusive lock, by the
+// clock read after the lock was taken. Transaction status is looked up without the lock; the slot is compared again.
+#include "settle_tokens.hpp"
+
+#include "../core/backoff.hpp"
+#include "../core/lane.hpp"
+#include "../core/verdict.hpp"
+#include "../leasemap/resolve.hpp"
+#include "../leasemap/xact.hpp"
+#include "../pg/clock.hpp"
+#include "../pg/debug_point.hpp"
+#include "../pg/shmem.hpp"
+#include "../pg/xid_status.hpp"
+#include "set_aside.hpp"
+#include "settle.hpp"
+
+namespace baton {
+namespace {
+
+constexpr int kSettlePollMs = 5;
+
+bool joins_transaction(Verdict v) { return v <= Verdict::kQuarantine; }
+
+// What the token says about itself, before any page is touched.
+void read_token(Settlement* s, const SipKey& key) {
+  s->parsed = s->token_text &&
+              parse_token(VARDATA_ANY(s->token_text), VARSIZE_ANY_EXHDR(s->token_text), key, &s->token) && s->token.database == MyDatabaseId;
+  s->outcome = Outcome::kInvalidToken;
+  s->queue = nullptr;
+  s->lsn = InvalidXLogRecPtr;
+  s->exhausted = false;
+  memset(&s->slot, 0, sizeof(s->slot));
+  if (!s->parsed) return;
+  s->outcome = Outcome::kStaleEpoch;
+  s->queue = find_queue_by_id(static_cast<int32>(s->token.queue));
+  if (!s->queue) return;
+  if (!has_privilege(s->queue, ACL_UPDATE)) {
+    s->outcome = Outcome::kForbidden;
+    return;
+  }
+  if (static_cast<uint32>(s->queue->incarnation) != s->token.incarnation || s->token.segment >= s->queue->segment_count) return;
+  s->outcome = Outcome::kAcked;  // goes on to the fence
+}
+
+bool goes_on(const Settlement& s) { return s.outcome == Outcome::kAcked; }
+
+int by_place(const void* a, const void* b) {
+  const Settlement* x = *static_cast<Settlement* const*>(a);
+  const Settlement* y = *static_cast<Settlement* const*>(b);
+  if (x->token.queue != y->token.queue) return x->token.queue < y->token.queue ? -1 : 1;
+  if (x->token.segment != y->token.segment) return x->token.segment < y->token.segment ? -1 : 1;
+  if (x->token.block != y->token.block) return x->token.block < y->token.block ? -1 : 1;
+  if (x->token.index != y->token.index) return x->token.index < y->token.index ? -1 : 1;
+  return x->ord < y->ord ? -1 : 1;
+}
+
+// Works out what the verdict does to a slot that the token owns; *out is the slot as it will be.
+void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
+  const Queue* q = s->queue;
+  *out = owned;
+  auto settle = [&](SettleKind kind) {
+    out->state = static_cast<uint8>(SlotState::kSettling);
+    set_slot_kind(*out, kind);
+    set_slot_xid(*out, xid);
+  };
+  switch (s->verdict) {
+    case Verdict::kAck:
+      settle(SettleKind::kAcked);
+      s->outcome = Outcome::kAcked;
+      break;
+    case Verdict::kQuarantine:
+      settle(SettleKind::kQuarantined);
+      s->outcome = Outcome::kQuarantined;
+      break;
+    case Verdict::kRelease:
+    case Verdict::kReleaseUnfailed: {
+      bool failed = s->verdict == Verdict::kRelease;
+      if (failed && owned.failures + 1 >= q->max_attempts) {
+        // The last failure and the quarantine are one transaction: the count is not written ahead of it.
+        s->exhausted = true;
+        settle(SettleKind::kQuarantined);
+        s->outcome = Outcome::kQuarantined;
+        break;
+      }
+      int64 wait = s->has_delay ? s->delay_us : backoff_us(q->backoff, q->max_backoff, Max(owned.failures + (failed ? 1 : 0), 1));
+      s->due = wait > 0 ? s->now + wait : 0;
+      out->due_delta = pack_due(wait > 0 ? s->due : s->now - kDueUnit, owned.deadline);
+      if (wait > 0) s->due = unpack_due(out->due_delta, owned.deadline);
+      settle(failed ? SettleKind::kReleased : SettleKind::kReturned);
+      s->outcome = wait > 0 ? Outcome::kScheduled : Outcome::kReleased;
+      break;
+    }
+    case Verdict::kHandBack:
+      ready_slot(*out, SettleKind::kHandedBack, 0, false);
+      s->outcome = Outcome::kHandedBack;
+      break;
+    case Verdict::kStart:
+      if (out->started_ms == 0) out->started_ms = static_cast<uint32>((s->now - slot_claimed_at(owned)) / 1000 + 1);
+      s->outcome = Outcome::kStarted;
+      break;
+    case Verdict::kExtend: {
+      int64 lease = s->has_lease ? s->lease_us : q->lease;
+      int64 deadline = s->now + lease;
+      if (deadline - slot_claimed_at(owned) > q->max_lifetime) {
+        s->outcome = Outcome::kLifetimeExceeded;
+        break;
+      }
+      if (deadline > owned.deadline) {  // never shortened
+        out->held_ms = static_cast<uint32>((deadline - slot_claimed_at(owned) + 999) / 1000);
+        out->deadline = deadline;
+      }
+      s->outcome = Outcome::kExtended;
+      break;
+    }
+  }
+}
+
+int slot_fragments(Fragment* f, int index) {
+  uint16 at = slot_offset(index);
+  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
+  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 8};
+  f[2] = Fragment{static_cast<uint16>(at + offsetof(Slot, deadline)), sizeof(Slot) - offsetof(Slot, deadline)};
+  return 3;
+}
+
+// An acknowledgement changes state, kind and xid only, unless an aborted settlement is overwritten with it.
+int ack_fragments(Fragment* f, int index) {
+  uint16 at = slot_offset(index);
+  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
+  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 6};
+  return 2;
+}
+
+struct Group {
+  Settlement** items;
+  int count;
+  Segment segment;
+  BlockNumber block;
+  uint64 xid;
+};
+
+// Looks at the page and works out outcomes of open transactions on it, without a lock. False: not a page of the map.
+bool look_up(const Group& g, PageCopy* copy) {
+  if (!copy_slots(g.segment.map, g.block, 0, kSlotsPerPage, nullptr, copy)) return false;
+  // Only the slots that are asked about matter.
+  int n = copy->count;
+  for (int i = 0; i < n; i++) {
+    copy->resolved[i] = copy->slots[i];
+    copy->status[i] = XidStatus::kCommitted;
+  }
+  PageCopy one;
+  for (int k = 0; k < g.count; k++) {
+    int i = g.items[k]->token.index;
+    if (i >= n || !slot_has_open_xid(copy->slots[i])) continue;
+    one.count = 1;
+    one.slots[0] = copy->slots[i];
+    resolve_copy(g.segment.heap, &one);
+    copy->resolved[i] = one.resolved[0];
+    copy->status[i] = one.status[0];
+  }
+  return true;
+}
+
+// One critical section for all tokens on one page.
+void settle_page(const Group& g, PageCopy* copy) {
+  Slot after[kSlotsPerPage];
+  bool change[kSlotsPerPage];
+  Fragment fragments[kMaxFragments];
+  for (bool looked = false;;) {
+    if (looked && !look_up(g, copy)) break;
+    Buffer buf = ReadBuffer(g.segment.map, g.block);
+    LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+    Page page = BufferGetPage(buf);
+    if (!page_is_map_page(page)) {
+      UnlockReleaseBuffer(buf);
+      break;
+    }
+    Slot* slots = map_slots(page);
+    int used = map_slot_count(page);
+    bool unknown = false;
+    for (int k = 0; k < g.count && !unknown; k++) {
+      int i = g.items[k]->token.index;
+      if (i >= used || !slot_has_open_xid(slots[i])) continue;
+      unknown = !looked || i >= copy->count || memcmp(&slots[i], &copy->slots[i], sizeof(Slot)) != 0;
+    }
+    if (unknown) {
+      UnlockReleaseBuffer(buf);
+      CHECK_FOR_INTERRUPTS();
+      looked = true;
+      continue;
+    }
+    TimestampTz now = clock_now();
+    int fragment_count = 0;
+    int changes = 0;
+    memset(change, 0, sizeof(change));
+    for (int k = 0; k < g.count; k++) {
+      Settlement* s = g.items[k];
+      s->now = now;
+      int i = s->token.index;
+      if (i >= used) {
+        s->outcome = Outcome::kStaleEpoch;
+        continue;
+      }
+      Slot current = slots[i];
+      XidStatus status = XidStatus::kCommitted;
+      if (change[i]) {
+        // The same token twice in one call: the first has settled it.
+        current = after[i];
+        status = XidStatus::kMine;
+      } else if (slot_has_open_xid(current)) {
+        current = copy->resolved[i];
+        status = copy->status[i];
+      }
+      s->slot = current;
+      s->outcome = judge(current, status, s->token, now);
+      if (s->outcome != Outcome::kAcked) continue;
+      Slot changed;
+      apply_verdict(s, current, g.xid, &changed);
+      if (!succeeded(s->outcome)) continue;
+      if (!change[i]) {
+        bool plain = s->verdict == Verdict::kAck && !slot_has_open_xid(slots[i]);
+        fragment_count += plain ? ack_fragments(fragments + fragment_count, i) : slot_fragments(fragments + fragment_count, i);
+      }
+      change[i] = true;
+      after[i] = changed;
+      s->slot = changed;
+      changes++;
+    }
+    XLogRecPtr lsn = InvalidXLogRecPtr;
+    if (changes > 0) {
+      map_log_begin(g.segment.map);
+      START_CRIT_SECTION();
+      for (int i = 0; i < used; i++)
+        if (change[i]) slots[i] = after[i];
+      lsn = map_log(g.segment.map, buf, fragments, fragment_count);
+      END_CRIT_SECTION();
+    }
+    LaneKey key = lane_key(g.segment.map, map_tail(page)->lane);
+    for (int k = 0; k < g.count; k++) {
+      Settlement* s = g.items[k];
+      if (!succeeded(s->outcome)) continue;
+      s->lsn = lsn;
+      bool release = s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled;
+      if (joins_transaction(s->verdict))
+        note_settled(key, g.block, s->token.index, release ? s->due : 0, s->slot.deadline, release, s->queue->id);
+    }
+    UnlockReleaseBuffer(buf);
+    // After the slot has changed, never before: a claimer could look, find nothing, and drop the only hint.
+    for (int k = 0; k < g.count; k++) {
+      Settlement* s = g.items[k];
+      if (s->outcome == Outcome::kHandedBack) {
+        publish_by_key(key, Range{g.block, s->token.index, 1, 0, 0}, 0);
+        wake_waiters(MyDatabaseId, s->queue->id, 1);
+      } else if (s->outcome == Outcome::kExtended) {
+        want_sweep(key, s->slot.deadline);
+      }
+    }
+    return;
+  }
+  for (int k = 0; k < g.count; k++) g.items[k]->outcome = Outcome::kStaleEpoch;
+}
+
+void move_rows(const Group& g) {
+  debug_here("settle-rows");
+  for (int k = 0; k < g.count; k++) {
+    Settlement* s = g.items[k];
+    if (s->outcome == Outcome::kAcked) {
+      delete_row(g.segment.heap, s->slot);
+    } else if (s->outcome == Outcome::kQuarantined) {
+      QuarantineEvidence e{s->exhausted ? "max_attempts" : "verb", s->reason, s->has_error, s->error, s->exhausted};
+      quarantine_row(s->queue, g.segment.heap, s->slot, e);
+    } else if ((s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled) && (s->reason || s->has_error)) {
+      bool failed = s->verdict == Verdict::kRelease;
+      add_evidence(s->queue, s->slot, failed, "release", s->reason, s->has_error, s->error);
+    }
+  }
+}
+
+void settle_group(Group* g, PageCopy* copy) {
+  bool joins = false;
+  for (int k = 0; k < g->count; k++) joins |= joins_transaction(g->items[k]->verdict);
+  if (joins) {
+    g->xid = current_full_xid();
+    CheckCmdReplicaIdentity(g->segment.heap, CMD_DELETE);
+    require_durability(g->items[0]->queue->durability);
+    reserve_settle_notes(g->count);
+  }
+  settle_page(*g, copy);
+  if (joins) move_rows(*g);
+}
+
+void settle_once(Settlement** items, int n) {
+  qsort(items, static_cast<size_t>(n), sizeof(Settlement*), by_place);
+  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  for (int a = 0; a < n;) {
+    Queue* q = items[a]->queue;
+    uint16 number = items[a]->token.segment;
+    Segment segment = open_segment(q->heap[number], RowExclusiveLock);
+    uint64 epoch = lane_hint(segment.map, kDefaultLane)->epoch;
+    BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
+    while (a < n && items[a]->queue == q && items[a]->token.segment == number) {
+      int b = a;
+      while (b < n && b - a < kSlotsPerPage && items[b]->queue == q && items[b]->token.segment == number &&
+             items[b]->token.block == items[a]->token.block)
+        b++;
+      if (items[a]->token.epoch != epoch || items[a]->token.block == kMetaBlock || items[a]->token.block >= blocks) {
+        for (int k = a; k < b; k++) items[k]->outcome = Outcome::kStaleEpoch;
+      } else {
+        // Tokens of one page can still carry different epochs: one of another epoch has no business here.
+        int m = a;
+        for (int k = a; k < b; k++) {
+          if (items[k]->token.epoch != epoch) {
+            items[k]->outcome = Outcome::kStaleEpoch;
+            continue;
+          }
+          Settlement* keep = items[k];
+          items[k] = items[m];
+          items[m++] = keep;
+        }
+        Group g{items + a, m - a, segment, items[a]->token.block, 0};
+        settle_group(&g, copy);
+      }
+      a = b;
+    }
+    close_segment(segment, NoLock);
+  }
+  pfree(copy);
+}
+
+// Waits for the other settlement of a single token to end. Bounded, so no deadlock can last.
+bool wait_for_other(TimestampTz started) {
+  if (GetCurrentTimestamp() - started >= static_cast<int64>(settle_timeout_ms) * 1000) return false;
+  (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, kSettlePollMs, wait_event("BatonSettle"));
+  ResetLatch(MyLatch);
+  CHECK_FOR_INTERRUPTS();
+  return true;
+}
+
+void count_outcomes(const Settlement* items, int n) {
+  for (int i = 0; i < n; i++) {
+    if (!items[i].queue) continue;
+    int32 id = items[i].queue->id;
+    switch (items[i].outcome) {
+      case Outcome::kAcked:
+        baton::count(id, Counter::kAcked, 1);
+        break;
+      case Outcome::kReleased:
+      case Outcome::kScheduled:
+      case Outcome::kHandedBack:
+        baton::count(id, Counter::kReleased, 1);
+        break;
+      case Outcome::kQuarantined:
+        baton::count(id, Counter::kQuarantined, 1);
+        break;
+      default:
+        if (!succeeded(items[i].outcome)) baton::count(id, Counter::kFenced, 1);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+void settle_tokens(Settlement* items, int count, bool may_wait) {
+  SipKeyPair pair = token_key();
+  SipKey key{pair.k0, pair.k1};
+  auto** order = static_cast<Settlement**>(palloc(sizeof(Settlement*) * static_cast<Size>(Max(count, 1))));
+  bool pushed = push_snapshot_if_none();
+  TimestampTz started = GetCurrentTimestamp();
+  for (;;) {
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+      read_token(&items[i], key);
+      if (goes_on(items[i])) order[n++] = &items[i];
+    }
+    settle_once(order, n);
+    if (!may_wait || count != 1 || items[0].outcome != Outcome::kSettling) break;
+    // After waiting for another settlement everything is looked at again from the start.
+    if (!wait_for_other(started)) break;
+  }
+  if (pushed) PopActiveSnapshot();
+  count_outcomes(items, count);
+  pfree(order);
+}
+
+}  // namespace baton

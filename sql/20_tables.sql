@@ -1,0 +1,87 @@
+-- Definitions. Rows change only through create_queue, alter_queue, drop_queue, adopt, activate, fence:
+-- backends cache them and are told of a change through the relation cache entry of the queue's view.
+CREATE TABLE baton_internal.queue (
+    id                integer     NOT NULL CONSTRAINT queue_pkey PRIMARY KEY,
+    name              text        NOT NULL CONSTRAINT queue_name_key UNIQUE,
+    incarnation       integer     NOT NULL,  -- changes with every fence(queue): part of each token
+    home_system       bigint      NOT NULL,  -- cluster that is meant to work on this queue (see adopt)
+    home_database     oid         NOT NULL,
+    segments          integer     NOT NULL CHECK (segments BETWEEN 2 AND 64),
+    segment_bytes     bigint      NOT NULL,
+    durability        text        NOT NULL CHECK (durability IN ('local', 'replicated', 'async', 'volatile')),
+    claim_flush       boolean     NOT NULL,
+    replicable        boolean     NOT NULL,
+    lease             interval    NOT NULL,
+    min_lease         interval    NOT NULL,
+    max_lease         interval    NOT NULL,
+    max_lifetime      interval    NOT NULL,
+    max_attempts      integer     NOT NULL,
+    claim_ceiling     integer     NOT NULL,
+    backoff           interval    NOT NULL,  -- wait after the first failure; doubles with each further one
+    max_backoff       interval    NOT NULL,
+    max_delay         interval    NOT NULL,
+    max_payload_bytes integer     NOT NULL,
+    max_headers_bytes integer     NOT NULL,
+    paused            boolean     NOT NULL DEFAULT false,
+    created_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE baton_internal.queue IS 'queue definitions';
+CREATE SEQUENCE baton_internal.queue_id_seq AS integer;
+
+-- The key of this database's tokens. Not dumped: a logical copy makes its own and so refuses the original's tokens.
+CREATE TABLE baton_internal.token_key (
+    only_row boolean NOT NULL DEFAULT true CONSTRAINT token_key_pkey PRIMARY KEY CHECK (only_row),
+    key      bytea   NOT NULL CHECK (pg_catalog.octet_length(key) = 16)
+);
+CREATE FUNCTION baton_internal.random_bytes(n integer) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'baton_random_bytes' LANGUAGE C VOLATILE STRICT;
+INSERT INTO baton_internal.token_key (key) VALUES (baton_internal.random_bytes(16));
+
+-- Map epochs: one per build, truncation or rebuild of a map. It starts at the seconds since 2000-01-01 and is dumped,
+-- so that neither a restore nor a new cluster repeats one. (epoch << 32 | generation) is the fencing number of the world outside.
+CREATE SEQUENCE baton_internal.epoch_seq AS bigint;
+SELECT pg_catalog.setval('baton_internal.epoch_seq',
+    pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - '2000-01-01 00:00:00+00'::timestamptz))::bigint);
+
+-- Names of workers behind the 4-byte number in a slot. Written by the workers, for display only.
+CREATE TABLE baton_internal.worker_name (
+    hash integer NOT NULL CONSTRAINT worker_name_pkey PRIMARY KEY,
+    name text    NOT NULL
+);
+
+-- Quarantined messages of all queues, with why they are here.
+CREATE TABLE baton_data.quarantined (
+    queue_id       integer     NOT NULL,
+    id             bigint      NOT NULL,
+    generation     bigint      NOT NULL,
+    failures       integer     NOT NULL,
+    quarantined_at timestamptz NOT NULL,
+    cause          text        NOT NULL CHECK (cause IN ('verb', 'max_attempts', 'claim_ceiling')),
+    worker         text,
+    reason         text,
+    error          jsonb,
+    message        baton.message NOT NULL,
+    CONSTRAINT quarantined_pkey PRIMARY KEY (queue_id, id)
+);
+COMMENT ON TABLE baton_data.quarantined IS 'messages set aside with evidence';
+
+-- What handlers said about failed attempts. Insert-only.
+CREATE TABLE baton_data.evidence (
+    queue_id   integer     NOT NULL,
+    id         bigint      NOT NULL,
+    generation bigint      NOT NULL,
+    failures   integer     NOT NULL,
+    worker     text,
+    at         timestamptz NOT NULL,
+    verdict    text        NOT NULL,
+    reason     text,
+    error      jsonb
+);
+CREATE INDEX evidence_message_idx ON baton_data.evidence (queue_id, id);
+COMMENT ON TABLE baton_data.evidence IS 'reasons and errors reported with release and quarantine';
+
+SELECT pg_catalog.pg_extension_config_dump('baton_internal.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('baton_internal.queue_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('baton_internal.epoch_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('baton_data.quarantined', '');
+SELECT pg_catalog.pg_extension_config_dump('baton_data.evidence', '');
