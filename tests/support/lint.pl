@@ -14,6 +14,14 @@ sub report
 	return;
 }
 
+sub slurp
+{
+	my ($file) = @_;
+	open my $fh, '<', $file or die "$file: $!\n";
+	local $/;
+	return scalar(<$fh>) // '';
+}
+
 # C++ with comments and the contents of literals blanked, line numbers kept
 sub code_only
 {
@@ -36,7 +44,7 @@ my @server_bans = (
 	[ qr/\b(?:lock_guard|unique_lock|scoped_lock|std::mutex|std::thread|std::async|pthread_\w+)\b/, 'no threads and no mutexes in the server' ],
 	[ qr/\bstd::(?:cout|cerr|i?o?stringstream|[io]fstream|random_device|locale)\b/, 'no iostreams, locales, random_device in the server' ],
 	[ qr/\bnew\s+[A-Za-z_:]/, 'new belongs to core: use palloc' ],
-	[ qr/\bdelete\s*(?:\[\]\s*)?[A-Za-z_:*(]/, 'delete belongs to core' ],
+	[ qr/(?:^|[;{}()])\s*delete(?:\s*\[\]\s*|\s+|(?=[*(]))[A-Za-z_:*(][^;]*;/, 'delete belongs to core' ],
 	[ qr/\b(?:usleep|pg_usleep|nanosleep|sleep)\s*\(/, 'no sleep: wait on a latch' ],
 );
 my $throwing = qr/\b(?:try\b(?!_)|throw\b|catch\s*\()/;
@@ -108,9 +116,7 @@ while (my $file = <STDIN>)
 	chomp $file;
 	next unless -f $file && -T _;
 	next if $file =~ m{^bench/results/};
-	open my $fh, '<', $file or die "$file: $!\n";
-	my $text = do { local $/; <$fh> } // '';
-	close $fh;
+	my $text = slurp($file);
 	$files++;
 
 	my $n = 0;
@@ -132,8 +138,8 @@ while (my $file = <STDIN>)
 		report($file, 1, "bash -n: $out") if $? != 0;
 	}
 }
-my $magics = () = `cat extension/src/*.cpp extension/src/*/*.cpp 2>/dev/null` =~ /^\s*PG_MODULE_MAGIC/mg;
-report('extension/src', 1, "PG_MODULE_MAGIC stands in $magics places") if $magics > 1;
+my @magic = grep { $_ } map { slurp($_) =~ /^\s*PG_MODULE_MAGIC/m } glob 'extension/src/*.cpp extension/src/*/*.cpp';
+report('extension/src', 1, 'PG_MODULE_MAGIC belongs in one file') if @magic > 1;
 
 print $broken ? "lint: $files files, $broken rules broken\n" : "lint: $files files, no rule broken\n";
 exit($broken ? 1 : 0);
