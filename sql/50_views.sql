@@ -24,14 +24,14 @@ CREATE FUNCTION baton_internal.library_version() RETURNS text
 CREATE FUNCTION baton_internal.message_state(resolved text, due timestamptz) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE resolved
-               WHEN 'settled' THEN NULL
+               WHEN 'gone' THEN NULL
                WHEN 'lapsed' THEN 'ready'
                WHEN 'uncommitted' THEN CASE WHEN due > pg_catalog.statement_timestamp() THEN 'scheduled' ELSE 'ready' END
                ELSE resolved
            END;
 CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN resolved <> 'settled';
+    RETURN resolved <> 'gone';
 
 -- Queues that the reader may look at. sound: its view and all its relations are there and have one owner; views touch
 -- the maps of sound queues only, so that one damaged queue does not hide the others.

@@ -66,8 +66,11 @@ void create_view(const Queue* q, const char* owner) {
     appendStringInfo(
         &s,
         "%sSELECT m.id, baton_internal.message_state(s.resolved, s.due) AS state, m.message_id, m.routing_key,"
-        " m.message_class, m.priority, m.enqueued_at, s.due AS not_before, m.expires_at, s.generation, s.failures,"
-        " s.worker, s.deadline AS lease_until, m.headers, m.payload_ref, m.payload, m.payload_bytes"
+        " m.message_class, coalesce(m.priority, 5) AS priority, m.enqueued_at, s.due AS not_before, m.expires_at, "
+        "s.generation, s.failures,"
+        " CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.worker END AS worker,"
+        " CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.deadline END AS lease_until, m.headers, "
+        "m.payload_ref, m.payload, m.payload_bytes"
         " FROM baton_data.%s m JOIN baton_internal.map_slots('baton_data.%s'::pg_catalog.regclass) s ON s.tid = m.ctid"
         " WHERE baton_internal.message_state(s.resolved, s.due) IS NOT NULL",
         n == 0 ? "" : " UNION ALL ", name, name);
