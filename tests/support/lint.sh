@@ -13,5 +13,5 @@ hosts=$(
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
   git ls-files -co --exclude-standard
 else
-  find . -type f -not -path './.run/*' -not -path './build*' -not -name '*.o' -not -name '*.d' -not -name '*.so' | sed 's,^\./,,'
+  find . -type f -not -path './.run/*' -not -path './build*' -not -name '*.o' -not -name '*.d' -not -name '*.so' -not -name 'pg_baton--*.sql' | sed 's,^\./,,'
 fi | sort -u | exec perl "$SUPPORT/lint.pl" "$ROOT" "$hosts"
