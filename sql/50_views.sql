@@ -333,6 +333,8 @@ FROM ring r
 UNION ALL
 SELECT 'publication',
        'error',
-       pg_catalog.format('segments of queue "%s" are published for deletes and have no replica identity: settling is refused', p.name)
-FROM published p;
+       pg_catalog.format('published for deletes without replica identity, so settling is refused: %s',
+                         pg_catalog.string_agg(p.name, ', ' ORDER BY p.name))
+FROM published p
+HAVING pg_catalog.count(*) > 0;
 COMMENT ON VIEW baton.health IS 'what an operator should know: one line per subject, state ok, warning or error';

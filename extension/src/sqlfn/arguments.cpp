@@ -64,13 +64,17 @@ bool array_element(const ArrayArgument& a, int i, Datum* out) {
   return true;
 }
 
-ReturnSetInfo* begin_result(FunctionCallInfo fcinfo, const char* verb) {
+ReturnSetInfo* begin_result(FunctionCallInfo fcinfo) {
+  InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+  return reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+}
+
+ReturnSetInfo* begin_result_in_from(FunctionCallInfo fcinfo, const char* verb) {
   auto* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
   if (!rsinfo || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize_Preferred))
     ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s must be called in FROM", verb),
-                    errhint("Write SELECT … FROM baton.%s(…): in a select list PostgreSQL may call it once per output column.", verb)));
-  InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-  return rsinfo;
+                    errhint("Write SELECT … FROM baton.%s(…).", verb)));
+  return begin_result(fcinfo);
 }
 
 char* claim_worker_name(FunctionCallInfo fcinfo, int arg) {

@@ -24,9 +24,11 @@ void check_array_length(const ArrayArgument& a, int items);
 // Element for item i (0-based). Returns false for null.
 bool array_element(const ArrayArgument& a, int i, Datum* out);
 
-// Result of a set-returning verb, materialised. Refuses to run in a select list when the set would be evaluated once per
-// output column or cut short: hint "use FROM".
-ReturnSetInfo* begin_result(FunctionCallInfo fcinfo, const char* verb);
+// Result of a set-returning verb, materialised.
+ReturnSetInfo* begin_result(FunctionCallInfo fcinfo);
+// The same for verbs that hand out messages: they refuse to run in a select list, where PostgreSQL may evaluate the set
+// beside others, cut it short or run it once per output column: hint "use FROM".
+ReturnSetInfo* begin_result_in_from(FunctionCallInfo fcinfo, const char* verb);
 
 char* claim_worker_name(FunctionCallInfo fcinfo, int arg);  // nullptr for NULL
 

@@ -172,7 +172,7 @@ Datum claim(FunctionCallInfo fcinfo) {
   if (!PG_ARGISNULL(6))
     ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("attempt_id is not supported yet"),
                     errhint("Leave it out; a claim whose reply was lost ends with its lease.")));
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "claim");
+  ReturnSetInfo* rsinfo = begin_result_in_from(fcinfo, "claim");
   if (!hands_out(q)) return (Datum)0;
   ClaimResult result;
   begin_verb();
@@ -190,7 +190,7 @@ Datum take(FunctionCallInfo fcinfo) {
   r.classes = classes_argument(fcinfo, 3);
   r.max_bytes = bytes_argument(fcinfo, 4);
   r.take = true;
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "take");
+  ReturnSetInfo* rsinfo = begin_result_in_from(fcinfo, "take");
   if (!hands_out(q)) return (Datum)0;
   ClaimResult result;
   begin_verb();
@@ -231,7 +231,7 @@ Datum settle_and_claim(FunctionCallInfo fcinfo) {
   r.lease_us = lease_argument(fcinfo, 5, q);
   r.classes = classes_argument(fcinfo, 6);
   r.max_bytes = bytes_argument(fcinfo, 7);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "settle_and_claim");
+  ReturnSetInfo* rsinfo = begin_result_in_from(fcinfo, "settle_and_claim");
   settle_tokens(items, n, false);
   bool settled = false;
   for (int i = 0; i < n; i++) {

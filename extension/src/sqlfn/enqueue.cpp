@@ -39,7 +39,7 @@ Datum enqueue_one(FunctionCallInfo fcinfo, const char* verb, bool bytes) {
   in.has_expires_at = !PG_ARGISNULL(kExpiresAt);
   in.expires_at = in.has_expires_at ? PG_GETARG_TIMESTAMPTZ(kExpiresAt) : 0;
   in.payload_ref = text_or_null(fcinfo, kPayloadRef);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, verb);
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   Envelope e;
   make_envelope(q, in, clock_now(), &e);
   int64 id;
@@ -102,7 +102,7 @@ Datum enqueue_many(FunctionCallInfo fcinfo, const char* verb, bool bytes) {
   const ArrayArgument* all[] = {&a.message_ids, &a.routing_keys, &a.message_classes, &a.priorities, &a.headers,
                                 &a.delays,      &a.not_befores,  &a.expires_ats,     &a.payload_refs};
   for (const ArrayArgument* x : all) check_array_length(*x, n);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, verb);
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   auto* rows = static_cast<Envelope*>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Envelope) * static_cast<Size>(Max(n, 1))));
   auto* ids = static_cast<int64*>(palloc(sizeof(int64) * static_cast<Size>(Max(n, 1))));
   TimestampTz now = clock_now();

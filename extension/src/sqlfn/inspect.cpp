@@ -133,7 +133,7 @@ void slot_row(Row* r, const PageCopy& copy, int i, BlockNumber block, TimestampT
 }
 
 Datum map_slots_fn(FunctionCallInfo fcinfo) {
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "map_slots");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   Segment segment = open_for_look(fcinfo);
   auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
   BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
@@ -159,7 +159,7 @@ Datum map_slots_fn(FunctionCallInfo fcinfo) {
 }
 
 Datum map_meta_fn(FunctionCallInfo fcinfo) {
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "map_meta");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   Segment segment = open_for_look(fcinfo);
   if (RelationGetNumberOfBlocks(segment.map) > 0) {
     MapMeta meta;
@@ -183,7 +183,7 @@ Datum map_meta_fn(FunctionCallInfo fcinfo) {
 }
 
 Datum lane_hints_fn(FunctionCallInfo fcinfo) {
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "lane_hints");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   require_preload();
   Segment segment = open_for_look(fcinfo);
   auto* lanes = static_cast<LaneDirectoryEntry*>(palloc(sizeof(LaneDirectoryEntry) * kMaxLanes));
@@ -206,7 +206,7 @@ Datum lane_hints_fn(FunctionCallInfo fcinfo) {
 }
 
 Datum queue_counters_fn(FunctionCallInfo fcinfo) {
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "queue_counters");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   require_preload();
   Queue* q = find_queue_by_id(PG_GETARG_INT32(0));
   if (!q || !can_look(q)) return (Datum)0;
@@ -220,7 +220,7 @@ Datum queue_counters_fn(FunctionCallInfo fcinfo) {
 }
 
 Datum outcomes_fn(FunctionCallInfo fcinfo) {
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "outcomes");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   for (const OutcomeEntry& e : kOutcomes) {
     Row r;
     r.n = 0;

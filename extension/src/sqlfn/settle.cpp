@@ -66,7 +66,7 @@ Datum release(FunctionCallInfo fcinfo) {
     s.delay_us = interval_argument("delay", PG_GETARG_INTERVAL_P(1), 0, release_delay_limit(s.token_text));
   }
   reason_arguments(fcinfo, 2, 4, &s);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "release");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   settle_tokens(&s, 1, true);
   raise_if_refused(&s, 1, "release");
   const char* state = s.outcome == Outcome::kScheduled ? "scheduled" : s.outcome == Outcome::kQuarantined ? "quarantined" : "ready";
@@ -118,7 +118,7 @@ Datum extend_batch(FunctionCallInfo fcinfo) {
   Settlement* items = settlements_from_tokens(fcinfo, 0, &n);
   for (int i = 0; i < n; i++) items[i].verdict = Verdict::kExtend;
   lease_argument(fcinfo, 1, items, n);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "extend_batch");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   settle_tokens(items, n, false);
   flush(items, n);
   for (int i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ Datum hand_back(FunctionCallInfo fcinfo) {
   int n;
   Settlement* items = settlements_from_tokens(fcinfo, 0, &n);
   for (int i = 0; i < n; i++) items[i].verdict = Verdict::kHandBack;
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "hand_back");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   settle_tokens(items, n, false);
   put_outcomes(rsinfo, items, n);
   return (Datum)0;
@@ -155,7 +155,7 @@ Datum settle(FunctionCallInfo fcinfo) {
   int n;
   Settlement* items = settlements_from_tokens(fcinfo, 0, &n);
   read_verdicts(fcinfo, 1, 2, 3, items, n);
-  ReturnSetInfo* rsinfo = begin_result(fcinfo, "settle");
+  ReturnSetInfo* rsinfo = begin_result(fcinfo);
   settle_tokens(items, n, false);
   put_outcomes(rsinfo, items, n);
   return (Datum)0;
