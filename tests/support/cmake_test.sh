@@ -16,6 +16,7 @@ mkdir -p "$build"
 (
   flock 9
   cmake -S "$ROOT" -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBATON_BUILD_CLIENT=$client -DBATON_SANITIZE=$sanitize \
+    -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF \
     -DBATON_WERROR="$([ "${CI:-}" = true ] && echo ON || echo OFF)" > "$build/configure.log" 2>&1 9>&- ||
     { cat "$build/configure.log"; exit 1; }
   plain_make -C "$build" --no-print-directory -s -j"$(nproc)" >&2 9>&-
