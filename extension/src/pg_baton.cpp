@@ -8,7 +8,7 @@
 
 extern "C" {
 #ifdef PG_MODULE_MAGIC_EXT
-PG_MODULE_MAGIC_EXT(.name = "pg_baton", .version = "0.1.0");
+PG_MODULE_MAGIC_EXT(.name = "pg_baton", .version = BATON_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

@@ -45,6 +45,7 @@ extern "C" {
 #include "commands/trigger.h"
 #include "commands/vacuum.h"
 #include "common/hashfn.h"
+#include "common/int.h"
 #include "common/pg_prng.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
