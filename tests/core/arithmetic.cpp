@@ -1,0 +1,65 @@
+// Backoff and lane packing. The packing is part of the on-disk format: its numbers are pinned.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+
+#include "core/backoff.hpp"
+#include "core/lane.hpp"
+
+using namespace baton;
+
+TEST_CASE("backoff doubles with every failure after the first, up to the cap") {
+  CHECK(backoff_us(1000, 60000, 1) == 1000);
+  CHECK(backoff_us(1000, 60000, 2) == 2000);
+  CHECK(backoff_us(1000, 60000, 3) == 4000);
+  CHECK(backoff_us(1000, 60000, 6) == 32000);
+  CHECK(backoff_us(1000, 60000, 7) == 60000);
+  CHECK(backoff_us(1000, 60000, 8) == 60000);
+  CHECK(backoff_us(1000, 60000, 65000) == 60000);
+}
+
+TEST_CASE("backoff at its edges") {
+  CHECK(backoff_us(0, 60000, 5) == 0);
+  CHECK(backoff_us(-1, 60000, 5) == 0);
+  CHECK(backoff_us(1000, 60000, 0) == 0);
+  CHECK(backoff_us(1000, 60000, -3) == 0);
+  CHECK(backoff_us(60000, 60000, 1) == 60000);
+  CHECK(backoff_us(60000, 60000, 2) == 60000);
+  CHECK(backoff_us(90000, 60000, 1) == 60000);
+  CHECK(backoff_us(30000, 60000, 2) == 60000);
+  CHECK(backoff_us(30001, 60000, 2) == 60000);
+  CHECK(backoff_us(1000, 0, 4) == 0);
+}
+
+TEST_CASE("backoff never overflows and never falls") {
+  for (int64_t base : {int64_t{1}, int64_t{1000000}, INT64_MAX / 2, INT64_MAX / 2 + 1, INT64_MAX}) {
+    int64_t before = 0;
+    for (int failures = 1; failures < 200; failures++) {
+      int64_t wait = backoff_us(base, INT64_MAX, failures);
+      CHECK(wait >= before);
+      CHECK(wait >= base);
+      before = wait;
+    }
+    CHECK(before == INT64_MAX);
+  }
+}
+
+TEST_CASE("lane numbers on disk") {
+  CHECK(kDefaultLane == 20);
+  CHECK(pack_lane(0, 5, LaneKind::kNew) == 20);
+  CHECK(pack_lane(0, 5, LaneKind::kRetry) == 21);
+  CHECK(pack_lane(0, 5, LaneKind::kBackfill) == 22);
+  CHECK(pack_lane(1, 10, LaneKind::kNew) == 256 + 40);
+  CHECK(pack_lane(0xffffff, 63, LaneKind::kBackfill) == 0xfffffffeU);
+}
+
+TEST_CASE("a lane is taken apart as it was put together") {
+  for (uint32_t partition : {0U, 1U, 255U, 65535U, 0xffffffU})
+    for (uint32_t band = 0; band < 64; band++)
+      for (LaneKind kind : {LaneKind::kNew, LaneKind::kRetry, LaneKind::kBackfill}) {
+        uint32_t lane = pack_lane(partition, band, kind);
+        CHECK(lane_partition(lane) == partition);
+        CHECK(lane_band(lane) == band);
+        CHECK(lane_kind(lane) == kind);
+      }
+}
