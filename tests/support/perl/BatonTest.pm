@@ -4,13 +4,16 @@ package BatonTest;
 
 use strict;
 use warnings;
+use BatonSession;
 use Exporter 'import';
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes);
+our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes
+  session background reap is_sound refused_with);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
@@ -52,6 +55,54 @@ sub catch_up
 	my $lsn = $primary->safe_psql('postgres', "SELECT pg_logical_emit_message(true, 'baton', 'catch up')");
 	$primary->wait_for_catchup($standby, 'replay', $lsn);
 	return;
+}
+
+# session(NODE, name => ..., database => ..., user => ...): a session that stays open (BatonSession)
+sub session { my ($node, @opt) = @_; return BatonSession->new($node, @opt) }
+
+# background(CODE): runs CODE in a process of its own, which ends with what it returns; its id. The process runs none of
+# the test's END blocks: nodes belong to the test alone.
+sub background
+{
+	my ($code) = @_;
+	my $pid = fork() // die "fork: $!";
+	return $pid if $pid;
+	my $status = eval { $code->() };
+	warn $@ if $@;
+	POSIX::_exit($@ ? 99 : $status // 0);
+}
+
+# reap(PID, ...): waits for them, with a deadline; those that failed
+sub reap
+{
+	my @failed;
+	for my $pid (@_)
+	{
+		my $done = 0;
+		wait_until(sub { $done = waitpid($pid, POSIX::WNOHANG()); $done != 0 }, "process $pid to end") or kill 'KILL', $pid;
+		push @failed, $pid if $done != $pid || $? != 0;
+	}
+	return @failed;
+}
+
+# is_sound(NODE, QUEUE, NAME): a test: slots and rows agree
+sub is_sound
+{
+	my ($node, $queue, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $quoted = $queue =~ s/'/''/gr;
+	is($node->safe_psql('postgres', "SELECT * FROM baton.check('$quoted')"), '', $name // "check('$queue') finds nothing");
+	return;
+}
+
+# refused_with(SESSION, SQL, SQLSTATE, NAME): a test; the answer
+sub refused_with
+{
+	my ($session, $sql, $state, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $answer = $session->try($sql);
+	is($answer->state, $state, $name) or diag("$sql\n" . $answer->message . $answer->rows);
+	return $answer;
 }
 
 # wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
