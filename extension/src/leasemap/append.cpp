@@ -115,7 +115,7 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
   BlockNumber block = InvalidBlockNumber;
   if (hint) {
     reserve_enqueue_notes(count + 1);
-    block = hint->tail_block;  // a guess: pages are checked and followed to the lane's end
+    block = view_lane(map, lane).tail_block;  // or a page before it: links are followed to the lane's end
   }
   if (!BlockNumberIsValid(block)) {
     MapMeta meta;

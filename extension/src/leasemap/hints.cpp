@@ -176,9 +176,24 @@ void load_lane_hint(LaneHint* h, const LaneKey& key, const LaneLoad& load) {
   SpinLockRelease(&h->lock);
 }
 
+bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out) {
+  Held held = hold(h, key);
+  if (!held.ok) return false;
+  bool loaded = h->loaded;
+  *out = LaneView{h->epoch,     h->open_seq,  h->tail_block, h->frontier_block, position(h->frontier_ordinal, h->frontier_index),
+                  h->low_block, h->map_lanes, h->swept_at};
+  SpinLockRelease(&h->lock);
+  return loaded;
+}
+
 void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count) {
   Held held = hold(h, key);
-  if (!held.ok) return;
+  // The entry was given away meanwhile. If it was made anew and loaded before our page changed, nobody else would tell
+  // it of these slots: they lie above the frontier, where no sweep looks.
+  while (!held.ok) {
+    h = find_or_make_lane_hint(key);
+    held = hold(h, key);
+  }
   uint64 n = position(page_ordinal, page_count);
   if (n > h->appended) {
     h->appended = n;

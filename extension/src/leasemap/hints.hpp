@@ -86,6 +86,19 @@ struct LaneLoad {
 };
 void load_lane_hint(LaneHint* h, const LaneKey& key, const LaneLoad& load);
 
+// Fields of a loaded entry, read under its lock. False when it is no longer this lane's.
+struct LaneView {
+  uint64 epoch;
+  uint64 open_seq;
+  BlockNumber tail_block;
+  BlockNumber frontier_block;
+  uint64 frontier;
+  BlockNumber low_block;
+  uint32 map_lanes;
+  TimestampTz swept_at;
+};
+bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out);
+
 // ---- appending
 void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count);
 void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes);

@@ -67,5 +67,7 @@ void close_segment(const Segment& s, LOCKMODE unlock);  // NoLock: keep to the e
 LaneKey lane_key(Relation map, uint32 lane);
 // The shared hints of a lane, made from the pages where they are not known.
 LaneHint* lane_hint(Relation map, uint32 lane);
+// Its fields, whoever else needs the entry's place meanwhile. Preload is required.
+LaneView view_lane(Relation map, uint32 lane);
 
 }  // namespace baton

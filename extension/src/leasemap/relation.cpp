@@ -67,4 +67,10 @@ LaneHint* lane_hint(Relation map, uint32 lane) {
   return h;
 }
 
+LaneView view_lane(Relation map, uint32 lane) {
+  LaneView v;
+  while (!view_lane_hint(lane_hint(map, lane), lane_key(map, lane), &v)) CHECK_FOR_INTERRUPTS();
+  return v;
+}
+
 }  // namespace baton

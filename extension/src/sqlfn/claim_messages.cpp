@@ -327,7 +327,8 @@ BlockNumber next_page(Relation map, BlockNumber block) {
 void claim_from_lane(Claimer* c, uint32 lane) {
   c->key = lane_key(c->segment.map, lane);
   c->hint = lane_hint(c->segment.map, lane);
-  c->epoch = c->hint->epoch;
+  LaneView view = view_lane(c->segment.map, lane);
+  c->epoch = view.epoch;
   bool swept = false;
   int revisits = waiting_ranges(c->hint, c->key, c->now);
   while (!c->done && c->result->count < c->request->max_items) {
@@ -355,7 +356,7 @@ void claim_from_lane(Claimer* c, uint32 lane) {
     }
     if (swept) return;
     swept = true;
-    bool overdue = c->now - c->hint->swept_at > static_cast<int64>(sweep_interval_ms) * 1000;
+    bool overdue = c->now - view.swept_at > static_cast<int64>(sweep_interval_ms) * 1000;
     SweepResult r;
     sweep_lane(c->request->queue, c->segment, lane, overdue, &r);
     if (r.published == 0) return;
@@ -378,12 +379,13 @@ bool segment_has_work(const Queue* q, int i, TimestampTz now, uint64* open_seq) 
   if (!OidIsValid(q->map[i])) return true;
   LaneKey key{MyDatabaseId, map_number(q->map[i]), kDefaultLane};
   LaneHint* h = find_lane_hint(key);
-  if (!h || !h->loaded) return true;
-  *open_seq = h->open_seq;
-  if (h->map_lanes != 1) return h->map_lanes > 1;
+  LaneView view;
+  if (!h || !view_lane_hint(h, key, &view)) return true;
+  *open_seq = view.open_seq;
+  if (view.map_lanes != 1) return view.map_lanes > 1;
   TimestampTz next = kNever;
   if (lane_has_work(h, key, now, &next)) return true;
-  return now - h->swept_at > static_cast<int64>(sweep_interval_ms) * 1000 && h->appended > 0;
+  return now - view.swept_at > static_cast<int64>(sweep_interval_ms) * 1000;
 }
 
 int order_of_segments(const Queue* q, TimestampTz now, int* order) {
@@ -408,8 +410,8 @@ void claim_from_segment(Claimer* c, int segment_no) {
   c->segment = open_segment(c->request->queue->heap[segment_no], RowExclusiveLock);
   c->segment_no = segment_no;
   pgstat_count_index_scan(c->segment.map);
-  LaneHint* h = lane_hint(c->segment.map, kDefaultLane);
-  if (h->map_lanes <= 1 && BlockNumberIsValid(h->frontier_block)) {
+  LaneView view = view_lane(c->segment.map, kDefaultLane);
+  if (view.map_lanes <= 1 && BlockNumberIsValid(view.frontier_block)) {
     claim_from_lane(c, kDefaultLane);
   } else {
     auto* lanes = static_cast<LaneDirectoryEntry*>(palloc(sizeof(LaneDirectoryEntry) * kMaxLanes));

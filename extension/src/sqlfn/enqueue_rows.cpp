@@ -96,9 +96,8 @@ void move_on(Queue* queue, const Segment& current, int number) {
   if (static_cast<int64>(RelationGetNumberOfBlocks(current.heap)) * BLCKSZ < queue->segment_bytes) return;
   if (!ConditionalLockPage(current.map, kMetaBlock, ExclusiveLock)) return;
   QueueHint* qh = queue_hint(MyDatabaseId, queue->id);
-  LaneHint* here = lane_hint(current.map, kDefaultLane);
   uint64 newest = pg_atomic_read_u64(&qh->newest_open_seq);
-  if (here->open_seq == newest) {
+  if (view_lane(current.map, kDefaultLane).open_seq == newest) {
     for (int k = 1; k < queue->segment_count; k++) {
       int j = (number + k) % queue->segment_count;
       if (!ConditionalLockRelationOid(queue->heap[j], RowExclusiveLock)) continue;
@@ -125,7 +124,7 @@ Segment open_write_segment(Queue* queue, int* number) {
     int guess = queue->write_segment;
     if (newest != 0 && guess >= 0 && guess < queue->segment_count) {
       Segment s = open_segment(queue->heap[guess], RowExclusiveLock);
-      if (lane_hint(s.map, kDefaultLane)->open_seq == newest) {
+      if (view_lane(s.map, kDefaultLane).open_seq == newest) {
         *number = guess;
         return s;
       }

@@ -188,8 +188,8 @@ int64 settle_exhausted(Queue* queue) {
     LaneDirectoryEntry lanes[kMaxLanes];
     int lane_count = list_lanes(segment.map, lanes, kMaxLanes);
     for (int l = 0; l < lane_count; l++) {
-      LaneHint* hint = lane_hint(segment.map, lanes[l].lane);
-      BlockNumber block = BlockNumberIsValid(hint->low_block) ? hint->low_block : lanes[l].first;
+      LaneView view = view_lane(segment.map, lanes[l].lane);
+      BlockNumber block = BlockNumberIsValid(view.low_block) ? view.low_block : lanes[l].first;
       while (BlockNumberIsValid(block) && copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) {
         CHECK_FOR_INTERRUPTS();
         resolve_copy(segment.heap, copy);
@@ -201,8 +201,7 @@ int64 settle_exhausted(Queue* queue) {
           if ((lapsed && s.failures + 1 >= queue->max_attempts) || (due && s.failures >= queue->max_attempts))
             n += set_aside(queue, segment, i, s, Place{block, static_cast<uint8>(k)}, SettleKind::kQuarantined, "max_attempts") ? 1 : 0;
         }
-        if (copy->ordinal * static_cast<uint64>(kSlotsPerPage) >= static_cast<uint64>(hint->frontier_ordinal) * kSlotsPerPage + hint->frontier_index)
-          break;
+        if (copy->ordinal * static_cast<uint64>(kSlotsPerPage) >= view.frontier) break;
         block = copy->next;
       }
     }

@@ -296,7 +296,7 @@ void settle_once(Settlement** items, int n) {
     Queue* q = items[a]->queue;
     uint16 number = items[a]->token.segment;
     Segment segment = open_segment(q->heap[number], RowExclusiveLock);
-    uint64 epoch = lane_hint(segment.map, kDefaultLane)->epoch;
+    uint64 epoch = view_lane(segment.map, kDefaultLane).epoch;
     BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
     while (a < n && items[a]->queue == q && items[a]->token.segment == number) {
       int b = a;
