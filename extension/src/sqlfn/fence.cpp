@@ -94,6 +94,8 @@ Queue* owned_queue(FunctionCallInfo fcinfo, const char* verb) {
 BATON_SQL_FUNCTION(baton_fence) {
   baton::Queue* q = baton::owned_queue(fcinfo, "fence");
   baton::Queue copy = *q;
+  // A kill switch that a crash could undo is none: on disk at commit, whatever the session asks for.
+  baton::require_durability(baton::Durability::kLocal);
   baton::Elevated e = baton::become_extension_owner();
   baton::run(psprintf("UPDATE baton_internal.queue SET incarnation = CASE WHEN incarnation = 2147483647 THEN 1 ELSE incarnation + 1 END WHERE id = %d",
                       copy.id));
