@@ -44,6 +44,7 @@ struct Claimer {
   int64 bytes;
   int passed_over;
   bool done;
+  int came_back;  // messages that this claim has made ready itself: it looks at them too
   Aside asides[kMaxSetAside];
   int aside_count;
   PageCopy* copy;
@@ -121,7 +122,8 @@ void serve_void(Claimer* c, const Range& range) {
     add_aside(c, s, place, SettleKind::kQuarantined, "max_attempts");
     return;
   }
-  TimestampTz due = failed ? c->now + backoff_us(q->backoff, q->max_backoff, s.failures + 1) : 0;
+  int64 wait = failed ? backoff_us(q->backoff, q->max_backoff, s.failures + 1) : 0;
+  TimestampTz due = wait > 0 ? c->now + wait : 0;
   Buffer buf = ReadBuffer(c->segment.map, range.block);
   LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
   Slot* on_page = &map_slots(BufferGetPage(buf))[range.first];
@@ -140,12 +142,14 @@ void serve_void(Claimer* c, const Range& range) {
   }
   UnlockReleaseBuffer(buf);
   // The hint comes after the change: before it, a claimer could look, find nothing, and drop the only hint.
-  if (same && due == 0)
-    publish_range(c->hint, c->key, slot_range(range.block, range.first, 1));
-  else if (same)
-    publish_timed(c->hint, c->key, due, slot_range(range.block, range.first, 1));
-  else
+  if (!same) {
     put_back(c->key, range, 0);
+  } else if (due != 0) {
+    publish_timed(c->hint, c->key, due, slot_range(range.block, range.first, 1));
+  } else {
+    publish_range(c->hint, c->key, slot_range(range.block, range.first, 1));
+    c->came_back++;
+  }
 }
 
 enum class Choice { kSkip, kTake, kFull };
@@ -350,6 +354,8 @@ void claim_from_lane(Claimer* c, uint32 lane) {
         revisits--;
         hold_range(c->key, range);
         look_at_range(c, range);
+        revisits += c->came_back;
+        c->came_back = 0;
         continue;
       case ReserveResult::kNone:
         break;
