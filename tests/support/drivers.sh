@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # drivers.sh [FILE]...: the smoke tests of tests/drivers, one program per driver, each against the same throwaway
-# cluster: *.sh by bash, *.py by the system's python3, *.mjs by node (packages of tests/drivers/package.json). Exit
-# status 0 = passed, 77 = skipped (the driver is not there), anything else = failed.
+# cluster: *.sh by bash, *.py by the system's python3, *.mjs by node (packages of tests/drivers/package.json); what they
+# share is in tests/drivers/lib. They run the worker loops of README.md as they stand there. Exit status 0 = passed,
+# 77 = skipped (the driver is not there), anything else = failed.
 
 # shellcheck source=tests/support/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -40,7 +41,7 @@ for f in "$@"; do
     *.py) timeout 120 $python "$f" || status=$? ;;
     *.mjs)
       if npm_packages; then
-        cp "$f" "$node_dir/"
+        cp -R "$f" tests/drivers/lib "$node_dir/"
         timeout 120 node "$node_dir/$(basename "$f")" || status=$?
       else
         say "npm, or a package of tests/drivers/package.json, is not to be had"
