@@ -1,8 +1,9 @@
 // The guard. TRUNCATE is not MVCC-safe: to a snapshot from before it the segment looks empty, and a dump that lacks both a
-// message and its effect has lost work. The truncating transaction is kept in the metapage, so every reader that comes
-// through the executor or COPY is checked here against its own snapshot, and LOCK TABLE in a REPEATABLE READ transaction
-// too (pg_dump locks first and would otherwise find out only when it has copied half of the database). Our own verbs work
-// below the executor and are not checked: to them a truncated segment is simply empty.
+// message and its effect has lost work. A transaction that a safe snapshot sees as over is kept in the metapage: the
+// truncating one, or, where the horizon was waited for, the last settlement. Every reader that comes through the executor
+// or COPY is checked here against its own snapshot, and LOCK TABLE in a REPEATABLE READ transaction too (pg_dump locks
+// first and would otherwise find out only when it has copied half of the database). Our own verbs work below the executor
+// and are not checked: to them a truncated segment is simply empty.
 //
 // Runs for every query of every table: nothing but two lookups in the system cache for relations that are not ours.
 #include "guard.hpp"
@@ -51,6 +52,9 @@ uint64 guard_of(Oid relation) {
 bool snapshot_is_older(Snapshot snapshot, uint64 guard) {
   if (guard == 0 || !snapshot || snapshot->snapshot_type != SNAPSHOT_MVCC) return false;
   if (guard < full_xid_of(snapshot->xmin)) return false;
+  // A standby's snapshots are not part of the horizon that the truncation waited for, and transactions need not end in
+  // the order of their ids: whatever is not entirely after the guard may have seen a row.
+  if (snapshot->takenDuringRecovery) return true;
   auto xid = static_cast<TransactionId>(guard);
   if (TransactionIdIsCurrentTransactionId(xid)) return false;
   return guard >= full_xid_of(snapshot->xmax) || XidInMVCCSnapshot(xid, snapshot);

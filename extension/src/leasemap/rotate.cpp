@@ -1,7 +1,8 @@
 // Rotation. A segment is truncated when every message in it is settled for good, the leases that its tokens were told are
 // over, and no snapshot anywhere is old enough to see one of its rows. Under a pinned horizon, when the ring has no room
 // left, it is truncated without the last condition: the guard in the new metapage (guard.cpp) makes a reader with an
-// older snapshot fail loudly instead of finding nothing.
+// older snapshot fail loudly instead of finding nothing. The other truncations leave a guard too: no reader here is old
+// enough to meet it, but one on a standby, whose snapshots our horizon need not know, may be.
 //
 // Locks: heap, map, TOAST table and every other index are locked AccessExclusive before anything is changed, each
 // conditionally: nobody is waited for, and who waits for us does so for one reading of the map. Everything is verified
@@ -64,7 +65,8 @@ struct Drain {
   uint64 newest_xid;         // of any settlement or rolled back enqueue
   TimestampTz last_deadline;  // of a lease that a token was told
   bool moved;                // something was moved away from here
-  bool rows_needed;          // a row deleted by plain SQL is still visible to somebody
+  bool purged;               // rows were deleted by plain SQL, by transactions that the slots do not know
+  bool rows_needed;          // ... and one of them is still visible to somebody
 };
 
 void note_settled(const Slot& s, Drain* d) {
@@ -108,7 +110,10 @@ bool look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessS
       } else if (slot_state(s) == SlotState::kGone) {
         note_settled(s, d);
         ItemPointerData tid = slot_tid(s);
-        if (heap && slot_kind(s) == SettleKind::kPurged && ItemPointerIsValid(&tid)) purged[purged_count++] = tid;
+        if (slot_kind(s) == SettleKind::kPurged && ItemPointerIsValid(&tid)) {
+          d->purged = true;
+          if (heap) purged[purged_count++] = tid;
+        }
       }
     }
   }
@@ -132,7 +137,7 @@ bool look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessS
 }
 
 Drain look_at_map(Relation heap, Relation map, BlockNumber look_first) {
-  Drain d{false, InvalidBlockNumber, 0, 0, false, false};
+  Drain d{false, InvalidBlockNumber, 0, 0, false, false, false};
   BlockNumber blocks = RelationGetNumberOfBlocks(map);
   if (BlockNumberIsValid(look_first) && look_first < blocks) {
     Drain scratch = d;
@@ -256,21 +261,27 @@ bool look_at_ring(const Queue& queue, Ring* ring) {
   return true;
 }
 
-// May a drained segment go? Asked once without and once with the locks.
-bool may_go(Relation heap, const Member& m, const Drain& d, bool ring_full, TimestampTz drained_at) {
-  if (!d.drained) return false;
+enum class Fate { kStays, kGoes, kForced };
+
+// Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
+Fate fate_of(Relation heap, const Member& m, const Drain& d, bool ring_full, TimestampTz drained_at, uint64* guard) {
+  if (!d.drained) return Fate::kStays;
   // A token's lease that still runs must be answered "already settled".
-  if (d.last_deadline > clock_now()) return false;
+  if (d.last_deadline > clock_now()) return Fate::kStays;
   // Nobody must be left who could still see a row. An earlier guard is for snapshots that are older than it: it stays
   // until they are gone.
   uint64 newest = Max(d.newest_xid, m.guard_xid);
   uint64 horizon = full_xid_of(GetOldestNonRemovableTransactionId(heap));
-  if (newest < horizon && !d.rows_needed) return true;
+  if (newest < horizon && !d.rows_needed) {
+    *guard = d.purged ? horizon - 1 : newest;
+    return Fate::kGoes;
+  }
   // What was moved is elsewhere under the same id: an old snapshot would see it nowhere.
-  return ring_full && !d.moved && GetCurrentTimestamp() - drained_at >= static_cast<int64>(rotate_grace_ms) * 1000;
+  bool force = ring_full && !d.moved && GetCurrentTimestamp() - drained_at >= static_cast<int64>(rotate_grace_ms) * 1000;
+  return force ? Fate::kForced : Fate::kStays;
 }
 
-void truncate_segment(Relation heap) {
+void truncate_segment(Relation heap, Fate fate, uint64 guard) {
   Oid user;
   int security;
   GetUserIdAndSecContext(&user, &security);
@@ -281,9 +292,10 @@ void truncate_segment(Relation heap) {
   AtEOXact_GUC(false, guc_level);
   SetUserIdAndSecContext(user, security);
   CommandCounterIncrement();
+  if (fate == Fate::kForced) guard = U64FromFullTransactionId(GetTopFullTransactionId());
+  if (guard == 0) return;
   Relation map = index_open(map_oid, NoLock);
-  // Always, not only when the horizon was not waited for: a reader on a standby may be older than the horizon here.
-  set_guard_xid(map, U64FromFullTransactionId(GetTopFullTransactionId()));
+  set_guard_xid(map, guard);
   index_close(map, NoLock);
 }
 
@@ -300,7 +312,8 @@ bool rotate_segment(const Member& m, bool ring_full) {
   index_close(s.map, AccessShareLock);
   Locks locks;
   locks.count = 0;
-  if (may_go(s.heap, m, d, ring_full, drained_at)) {
+  uint64 guard = 0;
+  if (fate_of(s.heap, m, d, ring_full, drained_at, &guard) != Fate::kStays) {
     if (try_lock_segment(&locks, s.heap) && find_map(s.heap) == map_oid) {
       CheckTableNotInUse(s.heap, "TRUNCATE");
       debug_here("rotate_locked");
@@ -313,8 +326,9 @@ bool rotate_segment(const Member& m, bool ring_full) {
       d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : Drain{};
       d.rows_needed = rows_needed;
       index_close(map, NoLock);
-      if (same && may_go(s.heap, m, d, ring_full, drained_at)) {
-        truncate_segment(s.heap);
+      Fate fate = same ? fate_of(s.heap, m, d, ring_full, drained_at, &guard) : Fate::kStays;
+      if (fate != Fate::kStays) {
+        truncate_segment(s.heap, fate, guard);
         debug_here("rotate_truncated");
         truncated = true;
       }

@@ -22,6 +22,7 @@ constexpr int64 kProbeAgain = USECS_PER_HOUR;
 constexpr int64 kTurn = 15 * USECS_PER_SEC;  // with too few worker processes: how long a database keeps its workers
 constexpr int64 kRetryStart = 5 * USECS_PER_SEC;
 constexpr int kMostProbes = 3;  // at a time: probing must not take all worker processes of the server
+constexpr int64 kRetryTaken = 100 * 1000;  // a block or an orphan is in the way
 constexpr long kAfterStartMs = 200;
 
 enum class Presence { kUnknown, kAbsent, kPresent };
@@ -292,7 +293,7 @@ bool start_worker(Database* d, WorkerKind kind) {
   Child& c = d->children[static_cast<int>(kind)];
   int slot = take_slot(d->oid, kind);
   if (slot == -2) {
-    c.start_at = GetCurrentTimestamp() + USECS_PER_SEC;
+    c.start_at = GetCurrentTimestamp() + kRetryTaken;
     return true;
   }
   if (slot < 0) {
@@ -376,6 +377,7 @@ TimestampTz start_workers(bool* started) {
 
   if (exhausted && now < exhausted_until) return exhausted_until;
   bool room = true;
+  bool waiting = false;
   // Movers first: without one a database is late, without a retention worker its mover does that work too.
   for (int kind = 0; kind < kWorkerKinds && room; kind++) {
     ListCell* cell;
@@ -390,6 +392,7 @@ TimestampTz start_workers(bool* started) {
         continue;
       }
       if (at > now) {
+        waiting |= d->presence == Presence::kPresent;
         if (at < next) next = at;
         continue;
       }
@@ -404,7 +407,7 @@ TimestampTz start_workers(bool* started) {
       if (probe) probes++;
     }
   }
-  if (room && exhausted) {
+  if (room && exhausted && !waiting) {
     exhausted = false;
     ereport(LOG, (errmsg("pg_baton has workers for all its databases again")));
   }

@@ -59,7 +59,8 @@ bool is_mine(const Queue* queue) { return object_owner_is_me(RelationRelationId,
 void scope_of(Scope* s) {
   if (s->name) {
     Queue* queue = find_queue_by_name(s->name, false);
-    if (!is_mine(queue)) aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_VIEW, queue->name);
+    if (!is_mine(queue))
+      ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\"", queue->name)));
     s->ids = static_cast<int32*>(MemoryContextAlloc(round_context(), sizeof(int32)));
     s->ids[0] = queue->id;
     s->count = 1;
