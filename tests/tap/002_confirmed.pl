@@ -1,0 +1,163 @@
+# The server dies right after it has confirmed a verb, with every process stopped that could have written something to
+# disk on the side. What the verb promised must be there afterwards; a careless session cannot weaken it.
+use strict;
+use warnings;
+use BatonTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Without workers: they would settle, sweep and log at times of their own.
+my $node = new_node('confirmed', conf => "pg_baton.workers = off\nautovacuum = off\nlog_checkpoints = off\n");
+$node->safe_psql(
+	'postgres', q{
+	SELECT baton.create_queue('q', max_attempts => 2);
+	SELECT baton.create_queue('unflushed', claim_flush => false);
+	SELECT baton.create_queue('async', durability => 'async');
+	CREATE TABLE effect (id bigint)});
+
+# after(CODE): runs CODE in a session that asks for no durability at all, kills the server, starts it; what CODE returned
+sub after
+{
+	my ($verb) = @_;
+	my $s = session($node, options => '-c synchronous_commit=off');
+	my @writers = split /\n/,
+	  $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer')");
+	kill 'STOP', @writers;
+	my @result = $verb->($s);
+	crash_and_start($node);
+	return @result;
+}
+
+my $sql = sub { my ($q) = @_; return $node->safe_psql('postgres', $q) };
+my $state = sub {
+	my ($queue, $id) = @_;
+	return $sql->("SELECT state, generation, failures FROM baton_queue.$queue WHERE id = $id");
+};
+my $new = sub { my ($queue) = @_; return $sql->("SELECT id FROM baton.enqueue('$queue', '{}')") };
+my $claim = sub {
+	my ($s, $queue) = @_;
+	return $s->try("SELECT token, id, generation FROM baton.claim('$queue', 'w', lease => '10 min')")->row;
+};
+my $settle = sub { my ($token) = @_; return $sql->("SELECT outcome FROM baton.settle(ARRAY['$token'], '{ack}')") };
+
+# ---- enqueue, in each of its forms
+my ($id) = after(sub { $_[0]->query("SELECT id FROM baton.enqueue('q', '{\"a\": 1}')") });
+is($sql->("SELECT payload FROM baton_queue.q WHERE id = $id"), '{"a": 1}', 'enqueue');
+my @ids = split /\n/, (after(sub { $_[0]->query("SELECT id FROM baton.enqueue_batch('q', array_fill('1'::jsonb, ARRAY[300]))") }))[0];
+is($sql->("SELECT count(*) FROM baton_queue.q WHERE id BETWEEN $ids[0] AND $ids[-1]"), 300, 'enqueue_batch');
+after(sub { $_[0]->query(q{INSERT INTO baton_queue.q (message_id, payload) VALUES ('by insert', '2')}) });
+is($sql->("SELECT state FROM baton_queue.q WHERE message_id = 'by insert'"), 'ready', 'INSERT into the view');
+is_sound($node, 'q');
+$sql->("SELECT count(*) FROM baton.take('q', 1000)");
+
+# ---- claim
+$id = $new->('q');
+my ($token, undef, $generation) = after(sub { $claim->($_[0], 'q') });
+is($state->('q', $id), "claimed|$generation|0", 'claim: the message is held');
+is($settle->($token), 'acked', 'claim: its token settles');
+
+# ---- extend: a crash must not bring back the shorter deadline
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+my ($until) = after(sub { $_[0]->query("SELECT baton.extend('$token', '1 h')") });
+is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'extend: the later deadline');
+is($settle->($token), 'acked', 'extend: the token settles');
+
+# ---- ack with an effect, in one transaction
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+after(
+	sub {
+		$_[0]->query('BEGIN');
+		$_[0]->query("INSERT INTO effect VALUES ($id)");
+		$_[0]->query("SELECT baton.ack('$token')");
+		# lowered after the verb, which must not help either
+		$_[0]->query('SET LOCAL synchronous_commit = off');
+		$_[0]->query('COMMIT');
+	});
+is($state->('q', $id), '', 'ack: the message is gone');
+is($sql->("SELECT count(*) FROM effect WHERE id = $id"), 1, 'ack: the effect is there');
+is($settle->($token), 'already_settled', 'ack: the token is spent');
+
+# ---- ack that was not committed
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+after(sub { $_[0]->query('BEGIN'); $_[0]->query("SELECT baton.ack('$token')"); $_[0]->query("SELECT txid_current()") });
+is($state->('q', $id), 'claimed|1|0', 'ack without commit: the message is held as before');
+is($settle->($token), 'acked', 'ack without commit: the token settles');
+
+# ---- take
+$id = $new->('q');
+after(sub { $_[0]->query("SELECT id FROM baton.take('q')") });
+is($state->('q', $id), '', 'take');
+
+# ---- release, at once and later; the last failure quarantines
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+after(sub { $_[0]->query("SELECT state FROM baton.release('$token', delay => '0 s', reason => 'busy')") });
+is($state->('q', $id), 'ready|1|1', 'release: ready with its failure');
+is($settle->($token), 'already_settled', 'release: the token is spent');
+is($sql->("SELECT reason FROM baton.evidence('q', $id)"), 'busy', 'release: what it said');
+($token) = $claim->(session($node), 'q');
+after(sub { $_[0]->query("SELECT state FROM baton.release('$token', delay => '0 s')") });
+is($state->('q', $id), '', 'last release: gone from the queue');
+is($sql->("SELECT failures FROM baton.quarantined('q') WHERE id = $id"), 2, 'last release: in quarantine');
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+my ($due) = after(sub { $_[0]->query("SELECT not_before FROM baton.release('$token', delay => '1 h', failed => false)") });
+is($sql->("SELECT state, not_before, failures FROM baton_queue.q WHERE id = $id"), "scheduled|$due|0", 'release with a delay');
+is(join('', $claim->(session($node), 'q')), '', 'release with a delay: not handed out');
+$sql->("SET pg_baton.clock_offset = '2h'; SELECT count(*) FROM baton.take('q', 10)");
+
+# ---- quarantine, settle, settle_and_claim
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+after(sub { $_[0]->query("SELECT baton.quarantine('$token', 'unreadable')") });
+is($sql->("SELECT cause, reason FROM baton.quarantined('q') WHERE id = $id"), 'verb|unreadable', 'quarantine');
+my @tokens = map { $new->('q'); ($claim->(session($node), 'q'))[0] } 1 .. 3;
+after(sub { $_[0]->query("SELECT outcome FROM baton.settle(ARRAY['$tokens[0]','$tokens[1]'], '{ack,release_unfailed}', '{0 s}')") });
+is($settle->($_), 'already_settled', 'settle') for @tokens[ 0, 1 ];
+my ($row) = after(sub { $_[0]->query("SELECT outcome, token FROM baton.settle_and_claim('q', ARRAY['$tokens[2]'], lease => '10 min')") });
+my ($outcome, $next) = $row =~ /^(\w+)\|\n\|(\S+)$/ or diag($row);
+is($settle->($tokens[2]), 'already_settled', 'settle_and_claim: the settlement');
+is($settle->($next), 'acked', 'settle_and_claim: the claim');
+# nothing is settled here, so no commit flushes for the claim
+$id = $new->('q');
+($row) = after(sub { $_[0]->query("SELECT outcome, token FROM baton.settle_and_claim('q', ARRAY['$tokens[2]'], lease => '10 min')") });
+($outcome, $next) = $row =~ /^(\w+)\|\n\|(\S+)$/ or diag($row);
+is($outcome, 'already_settled', 'settle_and_claim that settles nothing');
+is($settle->($next), 'acked', 'settle_and_claim that settles nothing: the claim');
+
+# ---- fence, pause, create, alter, drop
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+my ($ended) = after(sub { $_[0]->query("SELECT baton.fence('q')") });
+is($ended, 1, 'fence ended the claim');
+is($settle->($token), 'stale_epoch', 'fence: the token stays dead');
+is($state->('q', $id), 'ready|1|0', 'fence: the message is ready');
+is_sound($node, 'q');
+
+# ---- claims that may be forgotten: an early redelivery, and the fence holds although the number is used again
+$id = $new->('unflushed');
+my ($first, undef, $g1) = after(sub { $claim->($_[0], 'unflushed') });
+is($state->('unflushed', $id), 'ready|0|0', 'claim without flush: forgotten');
+is($settle->($first), 'stale_generation', 'claim without flush: the token of the forgotten claim settles nothing');
+my ($second, undef, $g2) = $claim->(session($node), 'unflushed');
+is($g2, $g1, 'claim without flush: the number is used again');
+is($settle->($first), 'stale_generation', 'claim without flush: the forgotten token does not match its successor');
+is($state->('unflushed', $id), "claimed|$g2|0", 'claim without flush: and changes nothing');
+is($settle->($second), 'acked', 'claim without flush: the successor settles');
+
+# ---- durability async: enqueue and ack may be lost, both as a whole
+my ($gone) = after(sub { $_[0]->query("SELECT id FROM baton.enqueue('async', '{}')") });
+is($state->('async', $gone), '', 'async: an enqueue that was not flushed never was');
+$id = $new->('async');
+$sql->('CHECKPOINT');
+($token) = $claim->(session($node), 'async');
+$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+after(sub { $_[0]->query("SELECT baton.ack('$token')") });
+is($state->('async', $id), 'claimed|1|0', 'async: an ack that was not flushed never was');
+is($settle->($token), 'acked', 'async: its token settles');
+is_sound($node, $_) for qw(unflushed async);
+done_testing();
