@@ -57,12 +57,13 @@ JOIN pg_catalog.pg_class v ON v.relname = q.name::name AND v.relnamespace = 'bat
 WHERE pg_catalog.has_any_column_privilege(v.oid, 'SELECT')
    OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
+-- A standby has no files of unlogged tables: a volatile queue's segments are left out there.
 CREATE VIEW baton_internal.visible_segment WITH (security_barrier) AS
 SELECT q.id AS queue_id, q.name, q.segment_bytes, n AS segment, s.oid::regclass AS heap
 FROM baton_internal.visible_queue q
 CROSS JOIN LATERAL pg_catalog.generate_series(0, q.segments - 1) n
 JOIN pg_catalog.pg_class s ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
-WHERE q.sound;
+WHERE q.sound AND (s.relpersistence <> 'u' OR NOT pg_catalog.pg_is_in_recovery());
 
 CREATE VIEW baton.queues AS
 SELECT q.name,
@@ -269,11 +270,13 @@ SELECT 'switches',
                          pg_catalog.current_setting('pg_baton.claims', true))
 UNION ALL
 SELECT k.name,
-       CASE WHEN pg_catalog.count(h.worker) = 0 THEN 'warning'
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'ok'
+            WHEN pg_catalog.count(h.worker) = 0 THEN 'warning'
             WHEN pg_catalog.bool_or(h.last_error > COALESCE(h.last_success, '-infinity')) THEN 'error'
             ELSE 'ok'
        END,
-       CASE WHEN pg_catalog.count(h.worker) = 0
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'starts when this standby is promoted'
+            WHEN pg_catalog.count(h.worker) = 0
             THEN 'not running: work is still found, with latency; segments are not reclaimed'
             ELSE COALESCE(pg_catalog.string_agg(h.step || ': ' || h.error, '; ')
                               FILTER (WHERE h.last_error > COALESCE(h.last_success, '-infinity')),

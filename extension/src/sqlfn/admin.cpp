@@ -201,7 +201,7 @@ void drop_relations(const Queue* q, Oid view) {
 }
 
 void set_paused(FunctionCallInfo fcinfo, const char* verb, bool paused) {
-  require_writable(psprintf("baton.%s()", verb));
+  require_writable(verb);
   Queue* q = lock_own_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), verb);
   if (q->paused == paused) return;
   Oid view = q->view;
@@ -220,7 +220,7 @@ using namespace baton;
 
 BATON_SQL_FUNCTION(baton_create_queue)
 {
-  require_writable("baton.create_queue()");
+  require_writable("create_queue");
   Queue q;
   memset(&q, 0, sizeof(q));
   queue_name(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), q.name);
@@ -272,7 +272,7 @@ BATON_SQL_FUNCTION(baton_create_queue)
 
 BATON_SQL_FUNCTION(baton_alter_queue)
 {
-  require_writable("baton.alter_queue()");
+  require_writable("alter_queue");
   char name[NAMEDATALEN];
   queue_name(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), name);
   Oid view = view_of(name);
@@ -340,7 +340,7 @@ BATON_SQL_FUNCTION(baton_alter_queue)
 
 BATON_SQL_FUNCTION(baton_drop_queue)
 {
-  require_writable("baton.drop_queue()");
+  require_writable("drop_queue");
   char name[NAMEDATALEN];
   queue_name(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0), name);
   bool if_exists = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
@@ -380,7 +380,7 @@ BATON_SQL_FUNCTION(baton_drop_queue)
 
 BATON_SQL_FUNCTION(baton_adopt)
 {
-  require_writable("baton.adopt()");
+  require_writable("adopt");
   int32 id = 0;
   if (!PG_ARGISNULL(0)) id = lock_own_queue(PG_GETARG_TEXT_PP(0), "adopt")->id;
   Oid caller = GetUserId();

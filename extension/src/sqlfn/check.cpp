@@ -321,6 +321,7 @@ BATON_SQL_FUNCTION(baton_check)
 {
   const Queue* found = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(found);
+  require_segments(found);
   Queue q = *found;
   InitMaterializedSRF(fcinfo, 0);
   ReturnSetInfo* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);

@@ -210,6 +210,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
 {
   const Queue* found = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(found);
+  require_segments(found);
   if (PG_ARGISNULL(1)) ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("id must not be null")));
   Queue q = *found;
   Found f = {PG_GETARG_INT64(1), false, 0, {}};

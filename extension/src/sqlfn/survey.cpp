@@ -162,6 +162,12 @@ void require_look(const Queue* queue) {
   check_privilege(queue, ACL_SELECT);
 }
 
+void require_segments(const Queue* queue) {
+  if (queue->durability != Durability::kVolatile || !RecoveryInProgress()) return;
+  ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                  errmsg("queue \"%s\" is volatile and has no messages on a standby", queue->name)));
+}
+
 bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values,
                bool* nulls) {
   HeapTupleData tuple;
@@ -229,6 +235,7 @@ BATON_SQL_FUNCTION(baton_backlog)
 {
   Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(q);
+  require_segments(q);
   Counts c;
   memset(&c, 0, sizeof(c));
   int count = q->segment_count;

@@ -24,6 +24,9 @@ Queue* queue_of_segment(Oid heap, int* segment_no);
 // 42501 unless the caller may look at the queue.
 void require_look(const Queue* queue);
 
+// 55000 for a volatile queue on a standby, where its segments have no files.
+void require_segments(const Queue* queue);
+
 // The row of a slot, if the snapshot sees it and it is the slot's own. Values of the columns asked for.
 bool fetch_row(Relation heap, const Slot& slot, Snapshot snapshot, const int* columns, int count, Datum* values,
                bool* nulls);
