@@ -245,9 +245,9 @@ void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
     int n = Min(kChunk, count - done);
     Envelope* chunk = rows + done;
     for (int i = 0; i < n; i++) {
-      ids[done + i] = nextval_internal(queue->id_sequence, false);
-      chunk[i].values[kRowId] = Int64GetDatum(ids[done + i]);
+      if (chunk[i].nulls[kRowId]) chunk[i].values[kRowId] = Int64GetDatum(nextval_internal(queue->id_sequence, false));
       chunk[i].nulls[kRowId] = false;
+      ids[done + i] = DatumGetInt64(chunk[i].values[kRowId]);
       slots[i].id = ids[done + i];
       slots[i].key_hash = chunk[i].key_hash;
       slots[i].generation = chunk[i].generation;

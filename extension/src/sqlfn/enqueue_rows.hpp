@@ -40,7 +40,7 @@ struct EnvelopeInput {
 // Validates against the queue's limits and fills *e. Raises before anything is written.
 void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now, Envelope* e);
 
-// Writes rows and slots, in order, in the current transaction. ids[i] are given by the queue's sequence.
+// Writes rows and slots, in order, in the current transaction. ids[i]: the row's own, or else given by the queue's sequence.
 void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids);
 
 // The segment that is written now, opened with a lock to the end of the transaction.

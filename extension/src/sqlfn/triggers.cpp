@@ -2,6 +2,7 @@
 //
 // Rows inserted into a view are collected and written in batches: by the row trigger when enough have come together,
 // and by the statement trigger for the rest. The collection lives in the transaction's memory; an abort takes it away.
+#include "../core/envelope.hpp"
 #include "../leasemap/row.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
@@ -14,6 +15,7 @@ constexpr int kMaxPending = 500;
 
 struct Pending {
   Oid view;
+  SubTransactionId sub;
   MemoryContext context;
   int count;
   Envelope rows[kMaxPending];
@@ -30,10 +32,12 @@ void forget_pending(void* arg) {
   if (*link) *link = gone->next;
 }
 
-// The collection of a view. Its memory belongs to the current (sub)transaction; when that goes, so does the list.
+// The collection of a view in the current (sub)transaction, whose memory it is in; when that goes, so does the list. An
+// INSERT whose rows come from a function that inserts as well, in a subtransaction, must not have them written there.
 Pending* pending_for(Oid view, bool make) {
+  SubTransactionId sub = GetCurrentSubTransactionId();
   for (Pending* p = pending_list; p; p = p->next)
-    if (p->view == view) return p;
+    if (p->view == view && p->sub == sub) return p;
   if (!make) return nullptr;
   MemoryContext context = AllocSetContextCreate(CurTransactionContext, "baton view insert", ALLOCSET_DEFAULT_SIZES);
   auto* p = static_cast<Pending*>(MemoryContextAllocZero(context, sizeof(Pending)));
@@ -42,6 +46,7 @@ Pending* pending_for(Oid view, bool make) {
   callback->arg = p;
   MemoryContextRegisterResetCallback(context, callback);
   p->view = view;
+  p->sub = sub;
   p->context = context;
   p->next = pending_list;
   pending_list = p;
@@ -119,6 +124,34 @@ void keep_values(Envelope* e) {
     if (!e->nulls[c]) e->values[c] = datumCopy(PointerGetDatum(PG_DETOAST_DATUM_PACKED(e->values[c])), false, -1);
 }
 
+// The row as it was enqueued, for RETURNING.
+HeapTuple enqueued_row(HeapTuple given, TupleDesc desc, const Envelope& e) {
+  struct Change {
+    const char* column;
+    Datum value;
+    bool null;
+  };
+  const Change changes[] = {{"id", e.values[kRowId], false},
+                            {"state", CStringGetTextDatum(envelope_state(e)), false},
+                            {"priority", Int32GetDatum(kDefaultPriority), false},
+                            {"enqueued_at", e.values[kRowEnqueuedAt], false},
+                            {"not_before", e.values[kRowNotBefore], e.nulls[kRowNotBefore]},
+                            {"generation", Int64GetDatum(0), false},
+                            {"failures", Int32GetDatum(0), false}};
+  constexpr int kMost = sizeof(changes) / sizeof(changes[0]);
+  int columns[kMost];
+  Datum values[kMost];
+  bool nulls[kMost];
+  int n = 0;
+  for (const Change& c : changes) {
+    columns[n] = SPI_fnumber(desc, c.column);
+    values[n] = c.value;
+    nulls[n] = c.null;
+    if (columns[n] > 0) n++;
+  }
+  return heap_modify_tuple_by_cols(given, desc, n, columns, values, nulls);
+}
+
 Datum view_insert(FunctionCallInfo fcinfo) {
   auto* t = reinterpret_cast<TriggerData*>(fcinfo->context);
   Queue* q = queue_of_view(t, fcinfo);
@@ -127,13 +160,16 @@ Datum view_insert(FunctionCallInfo fcinfo) {
   view_input(t->tg_trigtuple, desc, &in);
   Envelope e;
   make_envelope(q, in, clock_now(), &e);
+  e.values[kRowId] = Int64GetDatum(nextval_internal(q->id_sequence, false));
+  e.nulls[kRowId] = false;
+  HeapTuple row = enqueued_row(t->tg_trigtuple, desc, e);
   Pending* p = pending_for(q->view, true);
   MemoryContext caller = MemoryContextSwitchTo(p->context);
   keep_values(&e);
   p->rows[p->count++] = e;
   MemoryContextSwitchTo(caller);
   if (p->count == kMaxPending) write_pending(q, p);
-  return PointerGetDatum(t->tg_trigtuple);
+  return PointerGetDatum(row);
 }
 
 Datum view_insert_done(FunctionCallInfo fcinfo) {
