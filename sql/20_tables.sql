@@ -2,7 +2,7 @@
 -- backends cache them and are told of a change through the relation cache entry of the queue's view.
 CREATE TABLE baton_internal.queue (
     id                integer     NOT NULL CONSTRAINT queue_pkey PRIMARY KEY,
-    name              text        NOT NULL CONSTRAINT queue_name_key UNIQUE,
+    name              text        COLLATE "C" NOT NULL CONSTRAINT queue_name_key UNIQUE,
     incarnation       integer     NOT NULL,  -- changes with every fence(queue): part of each token
     home_system       bigint      NOT NULL,  -- cluster that is meant to work on this queue (see adopt)
     home_database     oid         NOT NULL,

@@ -19,10 +19,10 @@ void _PG_init(void) {
   bool preloading = process_shared_preload_libraries_in_progress;
   // Settings that make sense without preload come first; the access method must work without it (pg_restore, pg_upgrade).
   baton::define_settings(preloading);
+  baton::register_queue_cache();
   if (IsBinaryUpgrade) return;
   if (!preloading) return;
   baton::install_shmem_hooks();
-  baton::register_queue_cache();
   baton::register_xact_callbacks();
   baton::install_lifecycle_hooks();
   if (baton::workers_enabled) baton::register_launcher();

@@ -144,7 +144,6 @@ LaneHint* find_or_make_lane_hint(const LaneKey& key) {
     h->low_block = InvalidBlockNumber;
     h->low_ordinal = 0;
     h->sweep_wanted = false;
-    h->sweep_at = kNever;
     h->resume_block = InvalidBlockNumber;
     h->swept_at = now;
     h->revisit_head = 0;
@@ -340,18 +339,22 @@ void want_sweep(const LaneKey& key, TimestampTz at) {
 }
 
 SweepPlan begin_sweep(LaneHint* h, const LaneKey& key, TimestampTz now, bool force) {
-  SweepPlan plan{false, InvalidBlockNumber, 0};
+  SweepPlan plan{false, true, InvalidBlockNumber, 0};
   Held held = hold(h, key);
   if (!held.ok) return plan;
   plan.go = h->loaded && (force || h->sweep_wanted || h->sweep_at <= now);
   if (plan.go) {
     h->sweep_wanted = false;
-    h->sweep_at = kNever;
     // A sweep that found the list full goes on from there: from the bottom, one row that stays locked would fill a
     // small list again and again and starve the rest.
     plan.start = h->resume_block != InvalidBlockNumber ? h->resume_block : h->low_block;
-    // A sweep from the bottom meets every due time again; keeping the old entries would only make doubles.
-    if (h->resume_block == InvalidBlockNumber) h->timed_count = 0;
+    plan.from_bottom = h->resume_block == InvalidBlockNumber;
+    if (plan.from_bottom) {
+      // It meets every deadline and due time again; keeping the old entries would only make doubles. One that goes on
+      // must keep what the part before it has found.
+      h->timed_count = 0;
+      h->sweep_at = kNever;
+    }
     h->resume_block = InvalidBlockNumber;
     plan.end = h->frontier_block == InvalidBlockNumber ? 0 : position(h->frontier_ordinal, h->frontier_index);
   }

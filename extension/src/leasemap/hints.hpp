@@ -127,6 +127,7 @@ void want_sweep(const LaneKey& key, TimestampTz at);  // at = 0: as soon as poss
 // ---- sweeping
 struct SweepPlan {
   bool go;
+  bool from_bottom;  // false: goes on where the last one found the list full
   BlockNumber start;
   uint64 end;  // the frontier: slots from here on were never offered and need no sweep
 };

@@ -126,7 +126,8 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
   BlockNumber low_block = InvalidBlockNumber;
   uint32 low_ordinal = 0;
-  bool settled_so_far = true;
+  // Only a sweep from the bottom can say that everything before a page is settled.
+  bool settled_so_far = plan.from_bottom;
   BlockNumber resume = InvalidBlockNumber;
   while (BlockNumberIsValid(block)) {
     CHECK_FOR_INTERRUPTS();

@@ -1,4 +1,6 @@
-// fence: ends every claim of a queue at once. activate: makes messages that logical replication brought ready.
+// fence: ends every claim of a queue at once. Tokens that other sessions are given while its transaction is open carry
+// the old incarnation and are refused from its commit on, so it belongs in a transaction of its own.
+// activate: makes messages that logical replication brought ready.
 #include "../leasemap/resolve.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr int kLockTimeoutMs = 1000;
+constexpr int kLockTimeoutMs = 200;
 constexpr long kPoliteStopMs = 2000;
 constexpr long kForcedStopMs = 5000;
 constexpr TimestampTz kRepeatErrorAfter = 60 * USECS_PER_SEC;
