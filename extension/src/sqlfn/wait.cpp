@@ -110,9 +110,9 @@ const char* wait_loop(WaitState* w, int64 timeout_us, int* which) {
     }
     fresh_transaction();
     if (ready) return "ready";
-    if (paused) return "paused";
+    // A paused queue is waited for as well: a loop of claim and wait must not spin until somebody resumes it.
     TimestampTz now = GetCurrentTimestamp();
-    if (now >= end) return "timeout";
+    if (now >= end) return paused ? "paused" : "timeout";
     int64 left = statement_time_left(now);
     if (left <= 0) return "statement_timeout";
     int64 sleep_us = Min(end - now, left);
