@@ -87,7 +87,7 @@ sub load_section
 	);
 	my (%runs, $batch_backlog, $single_backlog);
 	$batch_backlog = int(150_000 * $o{seconds});
-	$single_backlog = int(20_000 * $o{seconds});
+	$single_backlog = int(30_000 * $o{seconds});
 	my $measure = sub {
 		my ($key, $system, @arguments) = @_;
 		say_step("  $key, $system");
@@ -121,6 +121,9 @@ sub load_section
 		$measure->('settle_and_claim', 'baton', '--loop' => 'settle_and_claim');
 		$measure->('settle_and_claim_8', 'baton', '--loop' => 'settle_and_claim', '--connections' => 8);
 		$measure->('claim_ack_single_8', 'textbook', @claim_ack, '--connections' => 8);
+		$measure->('delete_and_read', 'textbook', '--loop' => 'settle_and_claim');
+		my $claimed = sum0(map { $runs{$_}{baton}[-1]{messages} } grep { /single|unflushed|settle/ && !/enqueue/ } keys %runs);
+		$single_backlog = max($single_backlog, int(1.3 * $claimed));
 	}
 
 	printf "\n%-40s %12s %12s %7s  %s\n", 'messages per second', 'pg_baton', 'textbook', 'ratio', 'goal';
@@ -146,7 +149,9 @@ sub load_section
 			rounds => $runs{$key}, textbook_key => $against,
 		};
 	}
-	$results{load}{claim_ack_single_8} = { rounds => $runs{claim_ack_single_8} };
+	my @combined = $figures->('delete_and_read', 'textbook');
+	printf "%-40s %12s %12s\n%-40s %12s %12s\n", '  textbook: delete and read in one call', '', commas(median(@combined)), '', '', $range->(@combined);
+	$results{load}{$_} = { rounds => $runs{$_} } for qw(claim_ack_single_8 delete_and_read);
 }
 
 sub short
@@ -274,8 +279,7 @@ sub deep_section
 		  1 .. $depth{scheduled} / 1000), may_fail => 1);
 	my $what = sprintf '%s ready, %s claimed, %s', commas($depth{ready}), commas($depth{claimed}),
 	  defined $scheduled ? commas($depth{scheduled}) . ' scheduled' : 'none scheduled (not available)';
-	my @rounds = map { driver('verbs', '--queue' => 'small', '--queue' => 'deep', '--iterations' => $o{long} ? 5000 : 1000) }
-	  1 .. max(3, $o{rounds});
+	my @rounds = map { driver('verbs', '--queue' => 'small', '--queue' => 'deep', '--iterations' => $o{long} ? 10_000 : 2000) } 1 .. 5;
 	printf "\n%-40s %12s %12s %7s  %s\n", 'latency, ms (flushes left out)', 'small', 'deep', 'ratio', 'goal';
 	print "  deep: $what; small: 1,000 ready\n";
 	my %deep = (what => $what);

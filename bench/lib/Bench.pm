@@ -213,12 +213,11 @@ sub pinned_run
 {
 	my ($seconds, %option) = @_;
 	my $loop = $option{loop} // 'claim_ack';
-	my %loop = (baton => $loop, textbook => 'claim_ack');
-	my @load = ('load', '--connections' => 4, '--batch' => 1);
+	my @load = ('load', '--connections' => 4, '--batch' => $option{batch} // 1);
 	say_step('pinned: how fast is it');
 	reset_queue($_), fill_queue($_, 50_000) for 'baton', 'textbook';
 	settle_tables('textbook');
-	my $fastest = max(map { driver(@load, '--system' => $_, '--loop' => $loop{$_}, '--seconds' => 2)->{messages_per_s} } keys %loop);
+	my $fastest = max(map { driver(@load, '--system' => $_, '--loop' => $loop, '--seconds' => 2)->{messages_per_s} } 'baton', 'textbook');
 	my $backlog = 20_000 + int(2 * $seconds * $fastest);
 	say_step('pinned: a backlog of ' . commas($backlog));
 	reset_queue($_), fill_queue($_, $backlog), settle_tables($_) for 'baton', 'textbook';
@@ -231,7 +230,7 @@ sub pinned_run
 		push @flush_ms, flush_ms(0.2);
 		for my $system ('baton', 'textbook')
 		{
-			my $part = driver(@load, '--system' => $system, '--loop' => $loop{$system}, '--seconds' => $seconds / 10);
+			my $part = driver(@load, '--system' => $system, '--loop' => $loop, '--seconds' => $seconds / 10);
 			push @{ $tenths{$system} }, $part->{messages_per_s};
 			$drained{$system} ||= $part->{drained};
 		}
@@ -246,7 +245,7 @@ sub pinned_run
 	release_snapshot($holder);
 	my $end = $tenths{textbook}[9];
 	return {
-		seconds => $seconds, connections => 4, backlog => $backlog, baton_loop => $loop, %run,
+		seconds => $seconds, connections => 4, batch => $option{batch} // 1, backlog => $backlog, loop => $loop, %run,
 		commit_flush_p50_ms => \@flush_ms, ratio_at_end => $end > 0 ? $tenths{baton}[9] / $end : undef,
 	};
 }
@@ -311,13 +310,15 @@ sub print_pinned
 {
 	my ($run) = @_;
 	my $most = max(map { @{ $run->{$_}{per_tenth_per_s} } } qw(baton textbook));
+	my $in_one = $run->{loop} eq 'settle_and_claim';
 	my %title = (
-		baton => 'pg_baton' . ($run->{baton_loop} eq 'settle_and_claim' ? ' (settle_and_claim)' : ''),
-		textbook => 'textbook queue',
+		baton => 'pg_baton' . ($in_one ? ' (settle_and_claim)' : ''),
+		textbook => 'textbook queue' . ($in_one ? ' (delete and read in one call)' : ''),
 	);
-	printf "\nOne transaction holds a snapshot while 4 workers claim and acknowledge one message at a time, for %s s on each\n"
+	printf "\nOne transaction holds a snapshot while 4 workers claim and acknowledge %s at a time, for %s s on each\n"
 	  . "queue, in turns. One commit was flushed in %.2f to %.2f ms meanwhile.\n",
-	  $run->{seconds}, min(@{ $run->{commit_flush_p50_ms} }), max(@{ $run->{commit_flush_p50_ms} });
+	  $run->{batch} == 1 ? 'one message' : "$run->{batch} messages", $run->{seconds},
+	  min(@{ $run->{commit_flush_p50_ms} }), max(@{ $run->{commit_flush_p50_ms} });
 	print "Messages per second in each tenth of that time:\n";
 	for my $system ('baton', 'textbook')
 	{
