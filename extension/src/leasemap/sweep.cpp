@@ -165,7 +165,8 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   end_sweep(st.hint, st.key, st.now, resume, low_block, low_ordinal, result->next_at);
 }
 
-int64 sweep_queue(Queue* queue, bool force) {
+int64 sweep_queue(Queue* queue, bool force, int64* exhausted) {
+  if (exhausted) *exhausted = 0;
   int64 slots = 0;
   int64 published = 0;
   for (int i = 0; i < queue->segment_count; i++) {
@@ -177,6 +178,7 @@ int64 sweep_queue(Queue* queue, bool force) {
       sweep_lane(queue, segment, lanes[l].lane, force, &r);
       slots += r.slots;
       published += r.published;
+      if (exhausted) *exhausted += r.exhausted;
     }
     close_segment(segment, RowExclusiveLock);
   }

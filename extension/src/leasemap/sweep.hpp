@@ -16,8 +16,9 @@ struct SweepResult {
 
 // One lane of an opened segment. Takes an active snapshot of its own if there is none. force: even when not due.
 void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool force, SweepResult* result);
-// Every lane of every segment; wakes waiters for what was published. Returns slots read.
-int64 sweep_queue(Queue* queue, bool force);
+// Every lane of every segment; wakes waiters for what was published. Returns slots read; *exhausted, if given: messages
+// met that settle_exhausted should set aside.
+int64 sweep_queue(Queue* queue, bool force, int64* exhausted = nullptr);
 // When the queue's lanes next want to be looked at; kNever if nothing is known.
 TimestampTz queue_next_at(Queue* queue, bool* has_work);
 

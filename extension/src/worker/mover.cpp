@@ -76,12 +76,13 @@ void prepared_body(void* argument) {
 struct SweepWork {
   int32 queue_id;
   bool forced;
+  int64 exhausted;
 };
 
 void sweep_body(void* argument) {
   auto* w = static_cast<SweepWork*>(argument);
   Queue* queue = find_queue_by_id(w->queue_id);
-  if (queue) (void)sweep_queue(queue, w->forced);
+  if (queue) (void)sweep_queue(queue, w->forced, &w->exhausted);
 }
 
 void exhausted_body(void* argument) {
@@ -324,8 +325,9 @@ int settle_prepared(StepRunner run) {
 }
 
 bool sweep_one(StepRunner run, int32 queue_id, bool forced) {
-  SweepWork w{queue_id, forced};
+  SweepWork w{queue_id, forced, 0};
   bool swept = run(forced ? Step::kForcedSweep : Step::kSweep, sweep_body, &w);
+  if (w.exhausted == 0) return swept;
   // Own transaction: a settlement that fails must not undo what the sweep wrote down.
   return run(Step::kExhausted, exhausted_body, &queue_id) && swept;
 }
