@@ -335,8 +335,12 @@ void claim_from_lane(Claimer* c, uint32 lane) {
   c->epoch = view.epoch;
   bool swept = false;
   int revisits = waiting_ranges(c->hint, c->key, c->now);
+  // Messages that this claim passes over come back to the revisit list: they may use up half of what is left of its walk,
+  // or a claim by class would never get beyond the first ones of another.
+  int most_passed = c->passed_over + (kMaxPassedOver - c->passed_over) / 2;
   while (!c->done && c->result->count < c->request->max_items) {
     CHECK_FOR_INTERRUPTS();
+    if (c->passed_over >= most_passed) revisits = 0;
     int want = c->request->classes || c->request->max_bytes > 0 ? kSlotsPerPage : Min(kSlotsPerPage, c->request->max_items - c->result->count);
     Range range;
     BlockNumber block;
