@@ -23,7 +23,6 @@ mkdir -p "$build"
 
 # Kept for the next time. Scripts of packages are not run: these are data.
 webhooks=$build/node_modules/$package/api.github.com
-arguments=()
 if [ ! -d "$webhooks" ] && command -v npm >/dev/null; then
   timeout 120 npm install --prefix "$build" --no-save --no-audit --no-fund --ignore-scripts --loglevel error \
     "$package@$version" > "$build/npm.log" 2>&1 || true
@@ -31,15 +30,14 @@ fi
 if [ -d "$webhooks" ]; then
   arguments=(--webhooks "$webhooks")
 elif command -v npm >/dev/null; then
-  skipped="npm could not fetch $package $version (see build-demo/npm.log)"
+  arguments=(--skipped "npm could not fetch $package $version (see build-demo/npm.log)")
 else
-  skipped="there is no npm to fetch $package $version with"
+  arguments=(--skipped "there is no npm to fetch $package $version with")
 fi
-if [ -n "${skipped:-}" ]; then echo "(b) is skipped: $skipped"; fi
 
 # The whole takes a minute; a hang must not look like patience.
 status=0
-timeout --kill-after=10 400 "$build/baton_demo" run ${arguments[@]+"${arguments[@]}"} "$@" || status=$?
+timeout --kill-after=10 400 "$build/baton_demo" run "${arguments[@]}" "$@" || status=$?
 if [ "$status" = 124 ] || [ "$status" = 137 ]; then failed "no end after 400 s"; fi
 if [ "$status" -gt 1 ]; then failed "baton_demo ended with status $status"; fi
 exit "$status"

@@ -1,4 +1,4 @@
-// baton_demo run [--seconds N] [--webhooks DIRECTORY] [--rounds N]
+// baton_demo run [--seconds N] [--webhooks DIRECTORY | --skipped WHY] [--rounds N]
 // baton_demo worker KIND NAME          what `run` starts, and kills
 //
 // The last line is `demo: ok: N enqueued, N settled once, 0 lost, 0 doubled`, or `demo: FAILED: ...`, and the exit
@@ -62,14 +62,16 @@ namespace {
 int run(int argc, char** argv) {
   double seconds = 20;
   int rounds = 24;
-  std::string directory;
+  std::string directory, skipped;
   for (int i = 2; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--seconds") == 0) seconds = std::stod(argv[i + 1]);
     else if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::stoi(argv[i + 1]);
     else if (std::strcmp(argv[i], "--webhooks") == 0) directory = argv[i + 1];
+    else if (std::strcmp(argv[i], "--skipped") == 0) skipped = argv[i + 1];
     else throw std::runtime_error(std::string("unknown option ") + argv[i]);
   }
   auto all = demo::run_bank(seconds);
+  if (!skipped.empty()) demo::say("\n(b) is skipped: " + skipped);
   if (!directory.empty()) {
     const auto more = demo::run_webhooks(directory, rounds);
     all.enqueued += more.enqueued;
