@@ -197,6 +197,24 @@ uint32 worker_number(const char* name) {
   return hash;
 }
 
+// The name that a worker process has saved: for claims from before a restart, or of the primary.
+static void saved_worker_name(uint32 number, char* out, Size size) {
+  Oid schema = get_namespace_oid("baton_internal", true);
+  Oid table_oid = OidIsValid(schema) ? get_relname_relid("worker_name", schema) : InvalidOid;
+  Oid index = OidIsValid(schema) ? get_relname_relid("worker_name_pkey", schema) : InvalidOid;
+  if (!OidIsValid(table_oid) || !OidIsValid(index)) return;
+  Relation table = table_open(table_oid, AccessShareLock);
+  ScanKeyData key;
+  ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(static_cast<int32>(number)));
+  SysScanDesc scan = systable_beginscan(table, index, true, nullptr, 1, &key);
+  HeapTuple t = systable_getnext(scan);
+  bool isnull = true;
+  Datum name = HeapTupleIsValid(t) ? heap_getattr(t, 2, RelationGetDescr(table), &isnull) : static_cast<Datum>(0);
+  if (!isnull) text_to_cstring_buffer(DatumGetTextPP(name), out, size);
+  systable_endscan(scan);
+  table_close(table, AccessShareLock);
+}
+
 void worker_name(uint32 number, char* out, Size size) {
   out[0] = '\0';
   if (number == 0) return;
@@ -214,6 +232,10 @@ void worker_name(uint32 number, char* out, Size size) {
     }
   }
   LWLockRelease(shared->name_lock);
+  if (!out[0]) {
+    saved_worker_name(number, out, size);
+    if (out[0]) (void)worker_number(out);  // found in memory next time
+  }
   if (!out[0]) snprintf(out, size, "#%u", number);
 }
 
