@@ -142,6 +142,24 @@ TEST_CASE("a settlement that was rolled back leaves the claim as it was") {
   }
 }
 
+TEST_CASE("setting a ready message aside, rolled back: it is ready as before, without a failure") {
+  for (SettleKind k : {SettleKind::kQuarantined, SettleKind::kExpired, SettleKind::kPurged}) {
+    Slot s = slot_in(SlotState::kSettling, k);
+    s.generation = 0;
+    s.nonce = 0;
+    s.held_ms = 0;
+    s.started_ms = 0;
+    s.due_delta = 0;
+    s.deadline = kNow - kSecond;
+    REQUIRE(resolve_slot(s, XidStatus::kAborted));
+    CHECK(slot_state(s) == SlotState::kReady);
+    CHECK(slot_phase(s, XidStatus::kAborted, kNow) == SlotPhase::kDue);
+    CHECK(s.failures == 3);
+    claim_slot(s, 1, 1, kNow, kSecond);
+    CHECK(s.failures == 3);
+  }
+}
+
 TEST_CASE("a settlement that committed") {
   for (SettleKind k :
        {SettleKind::kAcked, SettleKind::kQuarantined, SettleKind::kMoved, SettleKind::kPurged, SettleKind::kExpired}) {

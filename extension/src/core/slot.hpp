@@ -119,7 +119,8 @@ inline bool resolve_slot(Slot& s, XidStatus status) {
   }
   if (slot_state(s) != SlotState::kSettling) return false;
   if (status == XidStatus::kAborted) {
-    s.state = static_cast<uint8_t>(SlotState::kClaimed);
+    // Without a lease it was no claim that was being settled, but a ready message that was to be set aside.
+    s.state = static_cast<uint8_t>(s.held_ms != 0 ? SlotState::kClaimed : SlotState::kReady);
     set_slot_kind(s, SettleKind::kNone);
     s.due_delta = 0;
     return true;

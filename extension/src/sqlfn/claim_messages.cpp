@@ -183,6 +183,8 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row)
       put_back(c->key, slot_range(place.block, place.index, 1), c->now + kLockedRetryUs);
       return Choice::kSkip;
     case RowLook::kMissing:
+      // Deleted by plain SQL. Nobody else will say that the message is gone, and its segment would never be drained.
+      add_aside(c, s, place, SettleKind::kPurged, "deleted");
       return Choice::kSkip;
     case RowLook::kFree:
       break;

@@ -173,7 +173,7 @@ bool set_aside(const Queue* queue, const Segment& segment, int, const Slot& slot
     QuarantineEvidence e{cause, nullptr, false, 0, count_failure};
     quarantine_row(queue, segment.heap, slot, e);
     baton::count(queue->id, Counter::kQuarantined, 1);
-  } else {
+  } else if (kind != SettleKind::kPurged) {
     delete_row(segment.heap, slot);
   }
   return true;

@@ -10,8 +10,8 @@ namespace baton {
 // current transaction (the caller's: the mover gives it one of its own). Returns how many.
 int64 settle_exhausted(Queue* queue);
 
-// The fate of a slot that nobody holds and that must not be handed out again: quarantined (attempts or claims used up)
-// or expired. Marks the slot as settling in the current transaction and moves or deletes the row. False if somebody else
+// The fate of a slot that nobody holds and that must not be handed out again: quarantined (attempts or claims used up),
+// expired, or purged (its row was deleted by plain SQL). Marks the slot as settling in the current transaction and moves or deletes the row. False if somebody else
 // has changed the slot meanwhile.
 bool set_aside(const Queue* queue, const Segment& segment, int segment_no, const Slot& slot, const Place& place, SettleKind kind, const char* cause);
 
