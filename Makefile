@@ -14,7 +14,7 @@ SUPPORT        = tests/support
 export PG_CONFIG ?= pg_config
 
 DEV_GOALS = help setup demo demo-pinned bench bench-pinned server server-stop check lint core-test client-test \
-            drivers model pgtap isolation tap dist sanitize
+            drivers docs model pgtap isolation tap dist sanitize
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
 .PHONY: $(DEV_GOALS) $(PGXS_GOALS)
 
@@ -97,6 +97,10 @@ tap:
 #: drivers        smoke test of the drivers in other languages (TESTS="tests/drivers/x.py ..." picks)
 drivers:
 	@$(SUPPORT)/drivers.sh $(TESTS)
+
+#: docs           every command and statement of README.md and docs    (TESTS="docs/x.md ..." picks)
+docs:
+	@tests/docs/run.sh $(TESTS)
 
 #: client-test    the C++ client and its examples, against a throwaway cluster
 client-test:

@@ -29,6 +29,7 @@ suite pgtap "$SUPPORT/pgtap.sh"
 suite isolation "$SUPPORT/isolation.sh"
 suite tap "$SUPPORT/tap.sh"
 suite drivers "$SUPPORT/drivers.sh"
+suite docs tests/docs/run.sh
 suite client "$SUPPORT/cmake_test.sh" client
 
 printf '\n=== summary\n'
