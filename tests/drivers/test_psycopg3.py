@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
 from readme import same, skip, snippet
@@ -78,3 +79,21 @@ same("failed", [7], failed)
 same("left", [], rows("SELECT id FROM baton_queue.loop_py"))
 same("reason", [("seven, for the first time",)], rows("SELECT reason FROM baton.evidence('loop_py', 8)"))
 same("check", [], rows("SELECT * FROM baton.check('loop_py')"))
+
+# the same loop, by a worker that once outlives its lease: fenced at ack, its effect rolled back
+one("SELECT baton.create_queue('slow_py', lease => '0.3 s', backoff => '0 s')")
+one("SELECT id FROM baton.enqueue('slow_py', '1')")
+db.execute("CREATE TABLE slow_ledger_py (attempt int)")
+attempts = []
+
+
+def handle_slowly(connection, payload):
+    attempts.append(payload)
+    connection.execute("INSERT INTO slow_ledger_py VALUES (%s)", (len(attempts),))
+    while len(attempts) == 1 and one("SELECT state FROM baton_queue.slow_py") == ("claimed",):
+        time.sleep(0.05)
+
+
+loop["work"]("slow_py", handle_slowly, lambda: rows("SELECT attempt FROM slow_ledger_py") != [])
+same("effects of a slow worker", [(2,)], rows("SELECT attempt FROM slow_ledger_py"))
+same("fenced once", (1,), one("SELECT fenced FROM baton.queue_counters WHERE queue = 'slow_py'"))
