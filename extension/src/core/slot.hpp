@@ -41,10 +41,10 @@ struct Slot {
   uint8_t tid[6];        // ItemPointerData of the row
   uint8_t state;         // SlotState
   uint8_t kind;          // SettleKind | flags
-  int64_t id;            // message id; must equal the row's
-  uint32_t xid_low;      // 48-bit full transaction id
+  uint32_t xid_low;      // 48-bit full transaction id; next to the state, so that an ack logs 8 bytes in one piece
   uint16_t xid_high;
   uint16_t failures;
+  int64_t id;            // message id; must equal the row's
   uint32_t key_hash;     // of the routing key; 0 without one
   uint32_t generation;   // claims so far; never reset
   uint64_t nonce;        // of the latest claim; 0 before the first

@@ -216,6 +216,17 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row)
   return Choice::kTake;
 }
 
+// Bytes of a slot that a claim changes. Most claims are of fresh slots: neither the failures nor the last two fields.
+int claim_fragments(Fragment* f, uint16 at, const Slot& before, const Slot& resolved, bool take) {
+  bool counts = resolved.failures != before.failures || slot_state(resolved) == SlotState::kClaimed;
+  bool plain = before.started_ms == 0 && before.due_delta == 0;
+  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)),
+                  static_cast<uint16>(take || counts ? offsetof(Slot, id) - offsetof(Slot, state) : 2)};
+  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, generation)),
+                  static_cast<uint16>((plain ? offsetof(Slot, started_ms) : sizeof(Slot)) - offsetof(Slot, generation))};
+  return 2;
+}
+
 // The fence. Slots that are no longer what was looked at are put back: somebody has changed them meanwhile.
 void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) {
   const ClaimRequest& r = *c->request;
@@ -244,11 +255,7 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
     }
     candidates[kept++] = candidates[k];
     uint16 at = slot_offset(range.first + i);
-    fragments[fragment_count++] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
-    if (r.take || c->copy->resolved[i].failures != slots[i].failures || slot_state(c->copy->resolved[i]) == SlotState::kClaimed)
-      fragments[fragment_count++] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 8};
-    fragments[fragment_count++] =
-        Fragment{static_cast<uint16>(at + offsetof(Slot, generation)), sizeof(Slot) - offsetof(Slot, generation)};
+    fragment_count += claim_fragments(fragments + fragment_count, at, slots[i], c->copy->resolved[i], r.take);
   }
   if (kept > 0) {
     map_log_begin(c->segment.map);

@@ -117,18 +117,16 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
 
 int slot_fragments(Fragment* f, int index) {
   uint16 at = slot_offset(index);
-  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
-  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 8};
-  f[2] = Fragment{static_cast<uint16>(at + offsetof(Slot, deadline)), sizeof(Slot) - offsetof(Slot, deadline)};
-  return 3;
+  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), offsetof(Slot, id) - offsetof(Slot, state)};
+  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, deadline)), sizeof(Slot) - offsetof(Slot, deadline)};
+  return 2;
 }
 
 // An acknowledgement changes state, kind and xid only, unless an aborted settlement is overwritten with it.
 int ack_fragments(Fragment* f, int index) {
   uint16 at = slot_offset(index);
-  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), 2};
-  f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, xid_low)), 6};
-  return 2;
+  f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)), offsetof(Slot, failures) - offsetof(Slot, state)};
+  return 1;
 }
 
 struct Group {
