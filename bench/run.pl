@@ -50,7 +50,7 @@ prepare_server(allow_no_fsync => $o{'allow-no-fsync'});
 $results{facts} = server_facts();
 $results{facts}{at} = strftime('%Y-%m-%dT%H:%M:%SZ', gmtime);
 print_facts($results{facts});
-printf "payload: 200 bytes of JSON; %d interleaved rounds of %s s per workload\n", $o{rounds}, $o{seconds};
+printf "payload: 200 bytes of JSON with two keys; %d interleaved rounds of %s s per workload\n", $o{rounds}, $o{seconds};
 create_textbook();
 
 load_section() if $section{load};
@@ -122,7 +122,7 @@ sub load_section
 		$measure->('settle_and_claim_8', 'baton', '--loop' => 'settle_and_claim', '--connections' => 8);
 		$measure->('claim_ack_single_8', 'textbook', @claim_ack, '--connections' => 8);
 		$measure->('delete_and_read', 'textbook', '--loop' => 'settle_and_claim');
-		my $claimed = sum0(map { $runs{$_}{baton}[-1]{messages} } grep { /single|unflushed|settle/ && !/enqueue/ } keys %runs);
+		my $claimed = sum0(map { $runs{$_}{baton}[-1]{messages} } qw(claim_ack_single claim_ack_unflushed settle_and_claim settle_and_claim_8));
 		$single_backlog = max($single_backlog, int(1.3 * $claimed));
 	}
 
@@ -152,6 +152,17 @@ sub load_section
 	my @combined = $figures->('delete_and_read', 'textbook');
 	printf "%-40s %12s %12s\n%-40s %12s %12s\n", '  textbook: delete and read in one call', '', commas(median(@combined)), '', '', $range->(@combined);
 	$results{load}{$_} = { rounds => $runs{$_} } for qw(claim_ack_single_8 delete_and_read);
+
+	# Of the server's processes only; says the same on a busy machine as on a quiet one, nearly.
+	printf "\n%-40s %12s %12s %7s\n", 'server CPU, microseconds per message', 'pg_baton', 'textbook', 'ratio';
+	for my $row (@rows)
+	{
+		my ($key, $title, $against) = @$row;
+		my ($baton, $textbook) = map { median(map { $_->{server_cpu_us_per_message} } @$_) } $runs{$key}{baton}, $runs{$against}{textbook};
+		next unless $baton && $textbook;
+		printf "%-40s %12.1f %12.1f %6.2fx\n", $title, $baton, $textbook, $textbook / $baton;
+		$results{load}{$key}{server_cpu_us_per_message} = { baton => $baton, textbook => $textbook };
+	}
 }
 
 sub short

@@ -75,7 +75,7 @@ END
 $$;
 
 CREATE FUNCTION textbook.delete_batch(message_ids bigint[]) RETURNS SETOF bigint
-LANGUAGE plpgsql ROWS 100 AS $$
+LANGUAGE plpgsql ROWS 100 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
     DELETE FROM textbook.message AS m
