@@ -142,7 +142,7 @@ COMMENT ON VIEW baton.segments IS 'the ring of each queue: where new messages go
 -- Quarantined messages. What the reader may not see of the queue's view is not shown here either.
 CREATE VIEW baton_internal.visible_quarantined WITH (security_barrier) AS
 SELECT d.queue_id, d.id, d.quarantined_at, d.cause, d.reason, d.worker, d.generation, d.failures,
-       (d.message).message_id, (d.message).routing_key, (d.message).message_class, (d.message).priority, (d.message).enqueued_at,
+       (d.message).message_id, (d.message).routing_key, (d.message).message_class, COALESCE((d.message).priority, 5) AS priority, (d.message).enqueued_at,
        d.error,
        CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'headers', 'SELECT') THEN (d.message).headers END AS headers,
        CASE WHEN pg_catalog.has_column_privilege(q.view_oid, 'payload_ref', 'SELECT') THEN (d.message).payload_ref END AS payload_ref,
