@@ -170,7 +170,7 @@ void load_lane_hint(LaneHint* h, const LaneKey& key, const LaneLoad& load) {
     }
     if (h->tail_block == InvalidBlockNumber) h->tail_block = load.last_block;
     if (load.appended > h->appended) h->appended = load.appended;
-    h->loaded = true;
+    h->loaded = load.lasting;
   }
   SpinLockRelease(&h->lock);
 }

@@ -43,7 +43,7 @@ constexpr TimestampTz kNever = PG_INT64_MAX;
 struct LaneHint {
   slock_t lock;
   bool live;
-  bool loaded;  // frontier and appended are known
+  bool loaded;  // frontier and appended are known; never on a standby, where replay moves on without telling anybody
   LaneKey key;
   TimestampTz last_used;  // for eviction; approximate
 
@@ -83,6 +83,7 @@ struct LaneLoad {
   BlockNumber first_block;
   BlockNumber last_block;
   uint64 appended;
+  bool lasting;  // read after recovery
 };
 void load_lane_hint(LaneHint* h, const LaneKey& key, const LaneLoad& load);
 

@@ -52,10 +52,12 @@ LaneHint* lane_hint(Relation map, uint32 lane) {
   LaneKey key = lane_key(map, lane);
   LaneHint* h = find_or_make_lane_hint(key);
   if (h->loaded) return h;
+  // Asked before anything is read: what is read while replay goes on is out of date at once.
+  bool lasting = !RecoveryInProgress();
   MapMeta meta;
   LaneDirectoryEntry entry;
   read_meta(map, &meta, &entry, lane);
-  LaneLoad load{meta.epoch, meta.open_seq, meta.lane_count, entry.first, entry.last, 0};
+  LaneLoad load{meta.epoch, meta.open_seq, meta.lane_count, entry.first, entry.last, 0, lasting};
   if (BlockNumberIsValid(entry.last)) {
     Buffer buf = ReadBuffer(map, entry.last);
     LockBuffer(buf, BUFFER_LOCK_SHARE);
