@@ -61,7 +61,8 @@ struct Segment {
   Relation heap;
   Relation map;
 };
-Segment open_segment(Oid heap_oid, LOCKMODE lock);
+Segment open_segment(Oid heap_oid, LOCKMODE lock);  // 42704 if the queue was dropped while the lock was waited for
+bool open_segment_if_there(Oid heap_oid, LOCKMODE lock, Segment* s);
 void close_segment(const Segment& s, LOCKMODE unlock);  // NoLock: keep to the end of the transaction
 
 LaneKey lane_key(Relation map, uint32 lane);

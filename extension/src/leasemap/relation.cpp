@@ -28,15 +28,22 @@ Oid find_map(Relation heap) {
   return found;
 }
 
+bool open_segment_if_there(Oid heap_oid, LOCKMODE lock, Segment* s) {
+  s->heap = try_relation_open(heap_oid, lock);
+  if (!s->heap) return false;
+  Oid map_oid = find_map(s->heap);
+  if (!OidIsValid(map_oid))
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("segment \"%s\" has no lease map", RelationGetRelationName(s->heap)),
+                    errhint("Make it again: CREATE INDEX \"%s_map\" ON baton_data.\"%s\" USING baton_lease (id, lane, generation, failures, not_before, routing_key);",
+                            RelationGetRelationName(s->heap), RelationGetRelationName(s->heap))));
+  s->map = index_open(map_oid, lock);
+  return true;
+}
+
 Segment open_segment(Oid heap_oid, LOCKMODE lock) {
   Segment s;
-  s.heap = table_open(heap_oid, lock);
-  Oid map_oid = find_map(s.heap);
-  if (!OidIsValid(map_oid))
-    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("segment \"%s\" has no lease map", RelationGetRelationName(s.heap)),
-                    errhint("Make it again: CREATE INDEX \"%s_map\" ON baton_data.\"%s\" USING baton_lease (id, lane, generation, failures, not_before, routing_key);",
-                            RelationGetRelationName(s.heap), RelationGetRelationName(s.heap))));
-  s.map = index_open(map_oid, lock);
+  if (!open_segment_if_there(heap_oid, lock, &s))
+    ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the queue has been dropped meanwhile")));
   return s;
 }
 

@@ -153,19 +153,23 @@ bool read_row(const char* name, int32 id, Queue* out) {
   return found;
 }
 
-void find_relations(Queue* q) {
+// False: the queue has been dropped since its definition was read.
+bool find_relations(Queue* q) {
   Oid data = schemas().data;
   char name[NAMEDATALEN];
   for (int n = 0; n < q->segment_count; n++) {
     segment_name(q->id, n, name);
     q->heap[n] = get_relname_relid(name, data);
     Relation heap = OidIsValid(q->heap[n]) ? try_relation_open(q->heap[n], AccessShareLock) : nullptr;
-    if (heap == nullptr)
+    if (heap == nullptr) {
+      Queue now;
+      if (!read_row(nullptr, q->id, &now)) return false;
       ereport(ERROR,
               (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                errmsg("queue \"%s\" has lost its segment baton_data.%s", q->name, name),
                errhint("Restore the table, or give up what is left with SELECT baton.drop_queue(%s, discard => true).",
                        quote_literal_cstr(q->name))));
+    }
     q->map[n] = find_map(heap);
     relation_close(heap, AccessShareLock);
   }
@@ -174,6 +178,7 @@ void find_relations(Queue* q) {
   if (!OidIsValid(q->id_sequence))
     ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                     errmsg("queue \"%s\" has lost its sequence baton_data.%s", q->name, name)));
+  return true;
 }
 
 // The view carries the privileges, so it has to be the queue's own and not something put in its place after the owner
@@ -220,9 +225,10 @@ Queue* keep(const Queue& fresh, bool valid) {
   return q;
 }
 
+// nullptr: it has been dropped meanwhile.
 Queue* load(Oid view, Queue* fresh, uint32 seen) {
   fresh->view = view;
-  find_relations(fresh);
+  if (!find_relations(fresh)) return nullptr;
   check_view(fresh);
   return keep(*fresh, seen == invalidations);
 }
@@ -292,16 +298,21 @@ SipKeyPair token_key() {
 void segment_name(int32 queue_id, int segment, char* out) { snprintf(out, NAMEDATALEN, "q%d_%d", queue_id, segment); }
 
 Queue* find_queue_by_name(const char* name, bool missing_ok) {
-  // A change of the definition that was committed before this call is seen by it.
-  AcceptInvalidationMessages();
-  Oid schema = schemas().queue;
-  Oid view = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
-  if (OidIsValid(view)) {
-    Queue* q = cached(view);
-    if (q != nullptr && q->valid) return q;
+  for (;;) {
+    // A change of the definition that was committed before this call is seen by it.
+    AcceptInvalidationMessages();
+    Oid schema = schemas().queue;
+    Oid view = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
     Queue fresh;
     uint32 seen = invalidations;
-    if (read_row(name, 0, &fresh)) return load(view, &fresh, seen);
+    if (OidIsValid(view)) {
+      Queue* q = cached(view);
+      if (q != nullptr && q->valid) return q;
+    }
+    if (!OidIsValid(view) || !read_row(name, 0, &fresh)) break;
+    Queue* q = load(view, &fresh, seen);
+    if (q != nullptr) return q;
+    // Dropped while its segments' locks were waited for; there may be another one of the name by now.
   }
   if (missing_ok) return nullptr;
   no_such_queue(name);

@@ -2,6 +2,7 @@
 #include "enqueue_rows.hpp"
 
 #include "../core/envelope.hpp"
+#include "../leasemap/ring.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
@@ -90,78 +91,7 @@ void insert_other_indexes(const Segment& segment, const NewSlot* slots, int coun
   list_free(indexes);
 }
 
-// Moves writing on to the next empty segment of the ring, if the current one is over its size. Waits for nobody: when
-// another session is at it, or no segment is empty, the current one simply grows.
-void move_on(Queue* queue, const Segment& current, int number) {
-  if (static_cast<int64>(RelationGetNumberOfBlocks(current.heap)) * BLCKSZ < queue->segment_bytes) return;
-  if (!ConditionalLockPage(current.map, kMetaBlock, ExclusiveLock)) return;
-  QueueHint* qh = queue_hint(MyDatabaseId, queue->id);
-  uint64 newest = pg_atomic_read_u64(&qh->newest_open_seq);
-  if (view_lane(current.map, kDefaultLane).open_seq == newest) {
-    for (int k = 1; k < queue->segment_count; k++) {
-      int j = (number + k) % queue->segment_count;
-      if (!ConditionalLockRelationOid(queue->heap[j], RowExclusiveLock)) continue;
-      Segment s = open_segment(queue->heap[j], RowExclusiveLock);
-      if (open_map(s.map, newest + 1)) {
-        hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), newest + 1);
-        pg_atomic_write_u64(&qh->newest_open_seq, newest + 1);
-        close_segment(s, NoLock);
-        break;
-      }
-      close_segment(s, RowExclusiveLock);
-      UnlockRelationOid(queue->heap[j], RowExclusiveLock);
-    }
-  }
-  UnlockPage(current.map, kMetaBlock, ExclusiveLock);
-}
-
 }  // namespace
-
-Segment open_write_segment(Queue* queue, int* number) {
-  QueueHint* qh = queue_hint(MyDatabaseId, queue->id);
-  for (int attempt = 0;; attempt++) {
-    uint64 newest = pg_atomic_read_u64(&qh->newest_open_seq);
-    int guess = queue->write_segment;
-    if (newest != 0 && guess >= 0 && guess < queue->segment_count) {
-      Segment s = open_segment(queue->heap[guess], RowExclusiveLock);
-      if (view_lane(s.map, kDefaultLane).open_seq == newest) {
-        *number = guess;
-        return s;
-      }
-      close_segment(s, RowExclusiveLock);
-    }
-    // Which one is newest is read again from all of them, under their locks.
-    uint64 best_seq = 0;
-    int best = 0;
-    for (int i = 0; i < queue->segment_count; i++) {
-      Segment s = open_segment(queue->heap[i], RowExclusiveLock);
-      MapMeta meta;
-      LaneDirectoryEntry entry;
-      read_meta(s.map, &meta, &entry, kDefaultLane);
-      if (meta.open_seq > best_seq) {
-        best_seq = meta.open_seq;
-        best = i;
-      }
-      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), meta.open_seq);
-      close_segment(s, RowExclusiveLock);
-    }
-    if (best_seq == 0) {
-      Segment s = open_segment(queue->heap[0], RowExclusiveLock);
-      open_map(s.map, 1);
-      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), 1);
-      close_segment(s, RowExclusiveLock);
-      best_seq = 1;
-    }
-    queue->write_segment = best;
-    uint64 expected = newest;
-    pg_atomic_compare_exchange_u64(&qh->newest_open_seq, &expected, best_seq);
-    if (attempt > 10) {
-      // Others keep opening segments under us; the one found is as good as any.
-      *number = best;
-      return open_segment(queue->heap[best], RowExclusiveLock);
-    }
-  }
-}
 
 void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now, Envelope* e) {
   for (int i = 0; i < kRowColumns; i++) {
@@ -244,6 +174,9 @@ void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
   for (int done = 0; done < count;) {
     int n = Min(kChunk, count - done);
     Envelope* chunk = rows + done;
+    // Before the sequence is touched: whoever holds a segment's lock keeps the queue from being dropped.
+    int number;
+    Segment segment = open_write_segment(queue, &number);
     for (int i = 0; i < n; i++) {
       if (chunk[i].nulls[kRowId]) chunk[i].values[kRowId] = Int64GetDatum(nextval_internal(queue->id_sequence, false));
       chunk[i].nulls[kRowId] = false;
@@ -255,8 +188,6 @@ void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
       slots[i].foreign = false;
       slots[i].due = chunk[i].due;
     }
-    int number;
-    Segment segment = open_write_segment(queue, &number);
     if (n == 1)
       insert_rows_one(segment.heap, chunk, n, slots);
     else
@@ -269,7 +200,7 @@ void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
       extended |= append_slots(segment.map, chunk[i].lane, slots + i, run, queue->id);
       i += run;
     }
-    if (extended) move_on(queue, segment, number);
+    if (extended && segment_size(segment) >= queue->segment_bytes) move_on(queue, segment, number);
     close_segment(segment, NoLock);
     done += n;
   }

@@ -293,7 +293,12 @@ void settle_once(Settlement** items, int n) {
   for (int a = 0; a < n;) {
     Queue* q = items[a]->queue;
     uint16 number = items[a]->token.segment;
-    Segment segment = open_segment(q->heap[number], RowExclusiveLock);
+    Segment segment;
+    if (!open_segment_if_there(q->heap[number], RowExclusiveLock, &segment)) {
+      // The queue was dropped while its lock was waited for; the tokens of other queues are none the worse.
+      while (a < n && items[a]->queue == q && items[a]->token.segment == number) items[a++]->outcome = Outcome::kStaleEpoch;
+      continue;
+    }
     uint64 epoch = view_lane(segment.map, kDefaultLane).epoch;
     BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
     while (a < n && items[a]->queue == q && items[a]->token.segment == number) {
