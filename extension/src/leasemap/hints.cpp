@@ -179,8 +179,16 @@ bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out) {
   Held held = hold(h, key);
   if (!held.ok) return false;
   bool loaded = h->loaded;
-  *out = LaneView{h->epoch,     h->open_seq,  h->tail_block, h->frontier_block, position(h->frontier_ordinal, h->frontier_index),
-                  h->low_block, h->map_lanes, h->swept_at};
+  out->epoch = h->epoch;
+  out->open_seq = h->open_seq;
+  out->tail_block = h->tail_block;
+  out->frontier_block = h->frontier_block;
+  out->frontier = position(h->frontier_ordinal, h->frontier_index);
+  out->low_block = h->low_block;
+  out->low = position(h->low_ordinal, 0);
+  out->appended = h->appended;
+  out->map_lanes = h->map_lanes;
+  out->swept_at = h->swept_at;
   SpinLockRelease(&h->lock);
   return loaded;
 }

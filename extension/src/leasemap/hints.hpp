@@ -95,6 +95,8 @@ struct LaneView {
   BlockNumber frontier_block;
   uint64 frontier;
   BlockNumber low_block;
+  uint64 low;       // slots before it are settled
+  uint64 appended;
   uint32 map_lanes;
   TimestampTz swept_at;
 };

@@ -43,9 +43,6 @@ void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now,
 // Writes rows and slots, in order, in the current transaction. ids[i]: the row's own, or else given by the queue's sequence.
 void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids);
 
-// The segment that is written now, opened with a lock to the end of the transaction.
-Segment open_write_segment(Queue* queue, int* number);
-
 const char* envelope_state(const Envelope& e);  // "ready" or "scheduled"
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 // does this work when there is no worker process for it.
 #include "retention.hpp"
 
+#include "../leasemap/ring.hpp"
 #include "../leasemap/rotate.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
@@ -15,7 +16,11 @@ constexpr int64 kSweepBudget = 2 * USECS_PER_SEC;  // of one round
 
 void rotate_body(void* argument) {
   Queue* queue = find_queue_by_id(*static_cast<int32*>(argument));
-  if (queue && queue->at_home) (void)rotate_queue(queue);
+  if (!queue || !queue->at_home) return;
+  int32 id = queue->id;
+  (void)rotate_queue(queue);
+  // The definition may have been loaded anew meanwhile.
+  if ((queue = find_queue_by_id(id)) != nullptr) (void)move_on_early(queue);
 }
 
 // ---- worker names
