@@ -123,14 +123,14 @@ RESET pg_baton.clock_offset;
 
 -- a row that plain SQL has locked is passed over, not waited for (its lock lives on in a prepared transaction)
 SELECT baton.create_queue('locked') \gset
-SELECT segment('locked') AS seg \gset
+SELECT segment('locked') AS seg, current_database() AS gid \gset
 SELECT put('locked', 3) AS first \gset
 BEGIN;
 SELECT id FROM :seg WHERE id = :first FOR UPDATE \g /dev/null
-PREPARE TRANSACTION 'baton_test_lock';
+PREPARE TRANSACTION :'gid';
 SELECT is((SELECT string_agg(payload ->> 'n', ',') FROM baton.claim('locked', max_items => 10)), '2,3', 'a locked row is passed over');
 SELECT is((SELECT obstacle FROM baton.explain_message('locked', :first)), 'locked', 'explain_message says so');
-ROLLBACK PREPARED 'baton_test_lock';
+ROLLBACK PREPARED :'gid';
 SET pg_baton.clock_offset = 200;
 SELECT is((SELECT string_agg(payload ->> 'n', ',') FROM baton.claim('locked', max_items => 10)), '1', 'and handed out when the lock is gone');
 RESET pg_baton.clock_offset;

@@ -231,9 +231,9 @@ RESET pg_baton.clock_offset;
 
 -- a claim may not be prepared
 SELECT put('q') AS first \gset
-\set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c BEGIN -c "SELECT FROM baton.claim('q')" -c "PREPARE TRANSACTION 'baton_test_claim'" 2>&1`
+\set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c BEGIN -c "SELECT FROM baton.claim('q')" -c "PREPARE TRANSACTION '$PGTAP_DATABASE'" 2>&1`
 SELECT alike(:'answer'::text, '%ERROR:  0A000%', 'PREPARE TRANSACTION after a claim is refused');
-SELECT is((SELECT count(*)::int FROM pg_prepared_xacts WHERE gid = 'baton_test_claim'), 0, 'nothing is prepared');
+SELECT is((SELECT count(*)::int FROM pg_prepared_xacts WHERE gid = current_database()), 0, 'nothing is prepared');
 
 SELECT sound('q');
 SELECT sound('once');
