@@ -168,8 +168,8 @@ Datum one_column(FunctionCallInfo fcinfo, Datum value, bool isnull) {
   return HeapTupleGetDatum(heap_form_tuple(desc, &value, &isnull));
 }
 
-void add_queue(WaitState* w, const char* name) {
-  Queue* q = find_queue_by_name(name, false);
+void add_queue(WaitState* w, text* name) {
+  Queue* q = find_queue(name);
   check_privilege(q, ACL_UPDATE);
   for (int i = 0; i < w->count; i++)
     if (w->ids[i] == q->id) return;
@@ -186,9 +186,8 @@ WaitState* new_wait_state() { return static_cast<WaitState*>(MemoryContextAllocZ
 Datum wait_one(FunctionCallInfo fcinfo) {
   refuse_in_transaction(fcinfo, "wait");
   require_writable("wait");
-  if (PG_ARGISNULL(0)) raise_bad_argument("queue", "must not be null");
   WaitState* w = new_wait_state();
-  add_queue(w, text_to_cstring(PG_GETARG_TEXT_PP(0)));
+  add_queue(w, PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   int which;
   const char* reason = run_wait(fcinfo, w, timeout_argument(fcinfo, 1), &which);
   return one_column(fcinfo, CStringGetTextDatum(reason), false);
@@ -202,7 +201,7 @@ Datum wait_many(FunctionCallInfo fcinfo) {
   WaitState* w = new_wait_state();
   for (int i = 0; i < names.count; i++) {
     if (names.nulls[i]) raise_bad_argument("queues", "must not contain nulls");
-    add_queue(w, TextDatumGetCString(names.values[i]));
+    add_queue(w, DatumGetTextPP(names.values[i]));
   }
   int which;
   run_wait(fcinfo, w, timeout_argument(fcinfo, 1), &which);
