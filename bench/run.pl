@@ -187,9 +187,9 @@ sub counters_section
 			driver('load', '--system' => $system, '--loop' => 'claim_ack', '--batch' => 100, '--seconds' => 5);
 			settle_tables($system);
 			psql('CHECKPOINT');
-			driver('phases', '--system' => $system, '--batch' => $batch, '--iterations' => 20);
+			driver('phases', '--system' => $system, '--batch' => $batch, '--iterations' => 60);
 			$wal{$system}{$batch} =
-			  driver('phases', '--system' => $system, '--batch' => $batch, '--iterations' => $batch == 1 ? 200 : 100);
+			  driver('phases', '--system' => $system, '--batch' => $batch, '--iterations' => $batch == 1 ? 300 : 100);
 		}
 	}
 	$results{wal_bytes_per_message} = \%wal;
