@@ -118,7 +118,7 @@ COMMIT;
 SELECT ok(baton.create_queue('undone'), 'the name of a rolled back queue is free');
 
 BEGIN READ ONLY;
-SELECT is(head_of($$SELECT baton.create_queue('ro')$$), '25006: cannot execute baton.create_queue() in a read-only transaction', 'read only');
+SELECT is(head_of($$SELECT baton.create_queue('ro')$$), '25006: cannot execute create_queue in a read-only transaction', 'read only');
 ROLLBACK;
 
 SELECT is_empty($$SELECT q.name, c.* FROM baton.queues q, LATERAL baton.check(q.name) c$$, 'all are sound');

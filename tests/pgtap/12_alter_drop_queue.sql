@@ -57,7 +57,7 @@ SELECT is(option('q', 'lease'), '00:01:00', 'and gone with it');
 SELECT hold('b', 'q') \gset
 SELECT ok((h('b')).lease_until < clock_timestamp() + '90 s', 'for claims too');
 BEGIN READ ONLY;
-SELECT is(head_of($$SELECT baton.alter_queue('q')$$), '25006: cannot execute baton.alter_queue() in a read-only transaction', 'read only');
+SELECT is(head_of($$SELECT baton.alter_queue('q')$$), '25006: cannot execute alter_queue in a read-only transaction', 'read only');
 ROLLBACK;
 SELECT is(baton.ack(tok('b')), 'acked', 'a token outlives alter_queue');
 
