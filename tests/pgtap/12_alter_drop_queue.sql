@@ -1,7 +1,7 @@
 -- alter_queue and drop_queue: what changes, what is refused, what becomes of tokens and names.
 \ir prelude.psql
 
-SELECT plan(66);
+SELECT plan(69);
 
 CREATE FUNCTION option(queue text, option text) RETURNS text LANGUAGE sql AS
 $$ SELECT d.value FROM baton.describe_queue(option.queue) d WHERE d.option = option.option $$;
@@ -106,6 +106,13 @@ SELECT is((SELECT outcome FROM baton.settle(ARRAY[tok('old')], '{ack}')), 'stale
 SELECT is(state_of('again', (h('new')).id), 'claimed', 'the new claim is untouched');
 SELECT cmp_ok((h('new')).fence, '>', (h('old')).fence, 'fence numbers go on growing across it');
 SELECT is(baton.ack(tok('new')), 'acked', 'and the new token works');
+
+-- something of the application's that depends on the view
+SELECT baton.create_queue('used') \gset
+CREATE VIEW uses AS SELECT id FROM baton_queue.used;
+SELECT is(head_of($$SELECT baton.drop_queue('used')$$), '2BP01: cannot drop view baton_queue.used because other objects depend on it', 'a view that others depend on is not dropped from under them');
+SELECT is((SELECT state FROM baton.enqueue('used', '1')), 'ready', 'and the queue works on');
+DROP VIEW uses;
 
 -- a view that was dropped by hand
 SELECT baton.create_queue('lost') \gset
