@@ -29,7 +29,7 @@ $$
 Joins your transaction: commit makes the work visible, rollback makes it never have been.
 
   SELECT * FROM baton.enqueue('orders', '{"order": 1}');
-  SELECT * FROM baton.enqueue('orders', '{"order": 2}', routing_key => 'customer-7', delay => '10 min');
+  SELECT * FROM baton.enqueue('orders', '{"order": 2}', routing_key => 'c-7', delay => '10 min');
   SELECT * FROM baton.enqueue_bytes('orders', '\x00ff');
   SELECT * FROM baton.enqueue_batch('orders', ARRAY['{"order": 3}', '{"order": 4}']::jsonb[]);
   INSERT INTO baton_queue.orders (payload) SELECT to_jsonb(o) FROM old_orders o;
@@ -45,7 +45,7 @@ $$
 Acts at once: a claim is not undone by your rollback; it then counts as a failure.
 
   SELECT * FROM baton.claim('orders', worker => 'w1', max_items => 10, lease => '1 min');
-  SELECT * FROM baton.take('orders');      -- claim and settle in one: commit = done, rollback = back
+  SELECT * FROM baton.take('orders');      -- claim and settle: commit = done, rollback = back
   CALL baton.wait('orders');               -- sleep until there is something; holds no snapshot
   CALL baton.wait_any(ARRAY['orders', 'mail']);
   SELECT baton.why_empty('orders');
@@ -76,7 +76,7 @@ $$
   SELECT baton.pause('orders');     SELECT baton.resume('orders');
   SELECT baton.fence('orders');                                    -- kill every token at once
   SELECT baton.adopt('orders');                                    -- this copy is meant to work
-  SELECT baton.activate('orders');                                 -- replicated messages become ready
+  SELECT baton.activate('orders');                                 -- replicated work is ready
   SELECT baton.drop_queue('orders');                               -- refuses while work is in it
   SELECT * FROM baton.check('orders');                             -- no row: sound
 
@@ -99,18 +99,19 @@ $$
 A queue's privileges are those of its view:
 
   GRANT INSERT ON baton_queue.orders TO shop;                      -- may enqueue
-  GRANT UPDATE ON baton_queue.orders TO worker;                    -- may claim, take, settle (with token)
+  GRANT UPDATE ON baton_queue.orders TO worker;                    -- may claim, take, settle
   GRANT SELECT ON baton_queue.orders TO support;                   -- may look
   GRANT SELECT (id, state, worker, lease_until) ON baton_queue.orders TO oncall;     -- no payloads
-  GRANT DELETE ON baton_queue.orders TO chief;                     -- may purge, cancel, revoke, redrive
+  GRANT DELETE ON baton_queue.orders TO chief;                     -- may purge and redrive
   GRANT CREATE ON SCHEMA baton_queue TO shop;                      -- may make queues
 
-The owner of the view may alter and drop the queue. pg_monitor may read every view, without payloads.
+Settling takes the token as well. The owner of the view may alter and drop the queue.
+pg_monitor may read every view, without payloads.
 $$
     WHEN 'settings' THEN $$
   pg_baton.enabled = on               kill switch for every verb and worker (reload)
   pg_baton.claims = on                off: claims come back empty (reload)
-  pg_baton.settle_timeout = 5s        longest wait of a settlement for another one of the same message
+  pg_baton.settle_timeout = 5s        longest wait of a settlement for another of its message
   pg_baton.wait_recheck = 1s          a waiting session looks for itself at least this often
 
 All of them: SELECT name, setting, unit, short_desc FROM pg_settings WHERE name LIKE 'pg_baton.%';
