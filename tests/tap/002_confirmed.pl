@@ -49,6 +49,17 @@ is($sql->("SELECT count(*) FROM baton_queue.q WHERE id BETWEEN $ids[0] AND $ids[
 after(sub { $_[0]->query(q{INSERT INTO baton_queue.q (message_id, payload) VALUES ('by insert', '2')}) });
 is($sql->("SELECT state FROM baton_queue.q WHERE message_id = 'by insert'"), 'ready', 'INSERT into the view');
 is_sound($node, 'q');
+# With wal_level = minimal a relation that its own transaction has made is not logged, but written out at commit.
+is($sql->('SHOW wal_level'), 'minimal', 'wal_level is minimal here');
+after(
+	sub {
+		$_[0]->query($_)
+		  for 'BEGIN', "SELECT baton.create_queue('made')", "SELECT id FROM baton.enqueue_batch('made', array_fill('1'::jsonb, ARRAY[300]))",
+		  "SELECT id FROM baton.enqueue('made', '2')", 'COMMIT';
+	});
+is($sql->("SELECT count(*) FROM baton_queue.made"), 301, 'create_queue and enqueue in one transaction');
+is_sound($node, 'made');
+is($sql->("SELECT count(*) FROM baton.take('made', 1000)"), 301, 'and all of it is handed out');
 $sql->("SELECT count(*) FROM baton.take('q', 1000)");
 
 # ---- claim
