@@ -88,6 +88,12 @@ Range pop_timed(LaneHint* h) {
   return top;
 }
 
+// Times that have come, in the heap from i down: no child comes before its parent.
+int due_below(const LaneHint* h, int i, TimestampTz now) {
+  if (i >= h->timed_count || h->timed[i].at > now) return 0;
+  return 1 + due_below(h, 2 * i + 1, now) + due_below(h, 2 * i + 2, now);
+}
+
 // Caller gets want slots at most; the rest of a longer range stays at the head of the list.
 Range take_front(LaneHint* h, int want) {
   Range& front = h->revisits[h->revisit_head];
@@ -270,8 +276,8 @@ void advance_frontier(LaneHint* h, const LaneKey& key, BlockNumber from, BlockNu
 int waiting_ranges(LaneHint* h, const LaneKey& key, TimestampTz now) {
   Held held = hold(h, key);
   if (!held.ok) return 0;
-  int n = h->revisit_count;
-  for (int i = 0; i < h->timed_count && i < 8; i++) n += h->timed[i].at <= now ? 1 : 0;
+  // All that are due: they are served first, and rows that stay locked must not keep from the ranges behind them.
+  int n = h->revisit_count + due_below(h, 0, now);
   SpinLockRelease(&h->lock);
   return n;
 }
