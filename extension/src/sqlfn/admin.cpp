@@ -88,6 +88,11 @@ void create_view(const Queue* q, const char* owner) {
       psprintf("CREATE TRIGGER message_refuse INSTEAD OF UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION "
                "baton_internal.view_refuse()",
                view));
+  // Refused before any message is looked at, which UPDATE or DELETE alone do not allow, and when there is none.
+  run(
+      psprintf("CREATE TRIGGER message_refuse_all BEFORE UPDATE OR DELETE ON %s FOR EACH STATEMENT EXECUTE FUNCTION "
+               "baton_internal.view_refuse()",
+               view));
   run(psprintf("COMMENT ON VIEW %s IS %s", view,
                quote_literal_cstr(
                    psprintf("queue \"%s\": INSERT = may enqueue, UPDATE = may claim and settle, SELECT = may look,"

@@ -86,7 +86,7 @@ Queue* owned_queue(FunctionCallInfo fcinfo, const char* verb) {
   require_writable(verb);
   Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   if (!object_owner_is_me(RelationRelationId, q->view))
-    ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\"", q->name)));
+    ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to %s it", q->name, verb)));
   return q;
 }
 
