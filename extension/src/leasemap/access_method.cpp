@@ -1,5 +1,6 @@
 // The index access method baton_lease: what PostgreSQL calls. It answers no query; being an index, the map is created,
 // truncated, dropped, moved, rebuilt and replicated with its table by PostgreSQL itself. Must work without preload.
+#include "../pg/xid_status.hpp"
 #include "map.hpp"
 #include "row.hpp"
 #include "sweep.hpp"
@@ -52,18 +53,26 @@ int64 vacuum_page(Relation map, BlockNumber block, BufferAccessStrategy strategy
   LockBuffer(buf, BUFFER_LOCK_SHARE);
   Page page = BufferGetPage(buf);
   int hits[kSlotsPerPage];
+  uint64 inserters[kSlotsPerPage];
   int n = 0;
   if (page_is_map_page(page)) {
     for (int i = 0; i < map_slot_count(page); i++) {
-      ItemPointerData tid = slot_tid(map_slots(page)[i]);
+      const Slot& s = map_slots(page)[i];
+      ItemPointerData tid = slot_tid(s);
       if (!ItemPointerIsValid(&tid)) continue;
-      if (callback(&tid, state))
+      if (callback(&tid, state)) {
+        inserters[n] = slot_state(s) == SlotState::kInserted ? slot_xid(s) : 0;
         hits[n++] = i;
-      else
+      } else {
         ++*live;
+      }
     }
   }
   LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+  // A message that nobody has looked at since it was enqueued: rolled back, or committed and its row deleted by plain SQL.
+  SettleKind unseen[kSlotsPerPage];
+  for (int i = 0; i < n; i++)
+    unseen[i] = inserters[i] != 0 && xid_status(inserters[i]) == XidStatus::kAborted ? SettleKind::kAborted : SettleKind::kPurged;
   if (n > 0) {
     LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
     Fragment fragments[kSlotsPerPage];
@@ -72,7 +81,7 @@ int64 vacuum_page(Relation map, BlockNumber block, BufferAccessStrategy strategy
     for (int i = 0; i < n; i++) {
       Slot* s = &map_slots(page)[hits[i]];
       // State and nonce of a settled slot stay: it goes on answering for its token.
-      if (slot_state(*s) == SlotState::kInserted) set_slot_kind(*s, SettleKind::kAborted);
+      if (slot_state(*s) == SlotState::kInserted) set_slot_kind(*s, unseen[i]);
       else if (slot_state(*s) == SlotState::kReady || slot_state(*s) == SlotState::kClaimed) set_slot_kind(*s, SettleKind::kPurged);
       s->state = static_cast<uint8>(SlotState::kGone);
       memset(s->tid, 0, sizeof(s->tid));
