@@ -1,7 +1,7 @@
 -- A queue's view: INSERT and COPY enqueue, RETURNING, what cannot be inserted, UPDATE and DELETE refused.
 \ir prelude.psql
 
-SELECT plan(65);
+SELECT plan(67);
 SELECT baton.create_queue('q', max_payload_bytes => 1000, max_delay => '10 days') \gset
 SELECT columns_are('baton_queue', 'q', ARRAY['id', 'state', 'message_id', 'routing_key', 'message_class', 'priority', 'enqueued_at', 'not_before', 'expires_at',
     'generation', 'failures', 'worker', 'lease_until', 'headers', 'payload_ref', 'payload', 'payload_bytes'], 'fixed columns');
@@ -110,6 +110,8 @@ SELECT is((SELECT count(*)::int FROM baton.take('p', 100)), 2, 'and another once
 INSERT INTO baton_queue.q (payload) VALUES ('"stays"');
 SELECT is(error_of($$UPDATE baton_queue.q SET payload = '2'$$), E'0A000: messages are not updated directly\nHINT: A message never changes; claim it and settle it with baton.ack, baton.release or baton.quarantine.', 'UPDATE');
 SELECT is(error_of($$DELETE FROM baton_queue.q$$), E'0A000: messages are not deleted directly\nHINT: Settle a claimed message with baton.ack, baton.release or baton.quarantine.', 'DELETE');
+SELECT is(head_of($$UPDATE baton_queue.p SET payload = '2'$$), '0A000: messages are not updated directly', 'UPDATE of an empty queue');
+SELECT is(head_of($$DELETE FROM baton_queue.q WHERE false$$), '0A000: messages are not deleted directly', 'DELETE of no message');
 SELECT is(error_of($$TRUNCATE baton_queue.q$$), '42809: "q" is not a table', 'TRUNCATE');
 SELECT is(head_of($$UPDATE baton_data.q1_0 SET payload = '2'$$), '0A000: message rows are never updated', 'UPDATE of a segment');
 SELECT is((SELECT payload FROM baton_queue.q WHERE payload = '"stays"'), '"stays"', 'nothing has changed');
