@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # isolation.sh [--accept] [SPEC]...: the specs of tests/isolation (all, or those named) under pg_isolation_regress, on a
-# fresh cluster. --accept makes what came out the expected output, to be read before it is committed.
+# fresh cluster, in a database with tests/isolation/helpers.sql. --accept makes what came out the expected output, to be
+# read before it is committed.
 
 # shellcheck source=tests/support/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 if [ "${1:-}" = --inside ]; then # under with_server.sh
   shift
-  as_server env PGHOST="$PGHOST" PGPORT="$PGPORT" PGUSER="$PGUSER" PGTZ=UTC PGDATESTYLE=ISO \
+  export PGTZ=UTC PGDATESTYLE=ISO
+  psql -X -q -v ON_ERROR_STOP=1 -c 'CREATE DATABASE baton_isolation'
+  psql -X -q -v ON_ERROR_STOP=1 -d baton_isolation -f "$BATON_WORK/helpers.sql"
+  as_server env PGHOST="$PGHOST" PGPORT="$PGPORT" PGUSER="$PGUSER" \
     "$(pgxs_src)/test/isolation/pg_isolation_regress" --inputdir="$BATON_WORK" --outputdir="$BATON_WORK" \
     --bindir="$(pg_bindir)" --host="$PGHOST" --port="$PGPORT" --user="$PGUSER" --dbname=baton_isolation \
-    --load-extension=pg_baton "$@"
+    --use-existing "$@"
   exit
 fi
 
@@ -35,7 +39,11 @@ for s in "${specs[@]}"; do [ -f "$work/expected/$s.out" ] || : > "$work/expected
 give_to_server "$work"
 export BATON_WORK=$work
 
-run=("$SUPPORT/with_server.sh" --name isolation --fast --no-crash --bare -- "$SUPPORT/isolation.sh" --inside "${specs[@]}")
+# Nothing may happen that no session does: no workers, no vacuum, and no sweep that a claim would do by itself.
+settings=(-c pg_baton.workers=off -c autovacuum=off -c pg_baton.sweep_interval=1h -c pg_baton.rotate_min_interval=0
+  -c pg_baton.rotate_grace=0)
+run=("$SUPPORT/with_server.sh" --name isolation --fast --no-crash --bare "${settings[@]}" --
+  "$SUPPORT/isolation.sh" --inside "${specs[@]}")
 if [ $accept = yes ]; then
   "${run[@]}" > "$base/isolation.out" 2>&1 || true
   mkdir -p tests/isolation/expected
