@@ -310,6 +310,8 @@ sub print_pinned
 {
 	my ($run) = @_;
 	my $most = max(map { @{ $run->{$_}{per_tenth_per_s} } } qw(baton textbook));
+	my @flush_ms = @{ $run->{commit_flush_p50_ms} };
+	my $is_uneven = max(@flush_ms) > 2 * min(@flush_ms);
 	my $in_one = $run->{loop} eq 'settle_and_claim';
 	my %title = (
 		baton => 'pg_baton' . ($in_one ? ' (settle_and_claim)' : ''),
@@ -318,13 +320,16 @@ sub print_pinned
 	printf "\nOne transaction holds a snapshot while 4 workers claim and acknowledge %s at a time, for %s s on each\n"
 	  . "queue, in turns. One commit was flushed in %.2f to %.2f ms meanwhile.\n",
 	  $run->{batch} == 1 ? 'one message' : "$run->{batch} messages", $run->{seconds},
-	  min(@{ $run->{commit_flush_p50_ms} }), max(@{ $run->{commit_flush_p50_ms} });
+	  min(@flush_ms), max(@flush_ms);
+	print "That is uneven: part of what the bars show is the disk.\n" if $is_uneven;
 	print "Messages per second in each tenth of that time:\n";
 	for my $system ('baton', 'textbook')
 	{
 		print "\n$title{$system}\n";
 		my @tenths = @{ $run->{$system}{per_tenth_per_s} };
-		printf "  %2d  %s %s\n", $_ + 1, bar($tenths[$_], $most, 60), commas($tenths[$_]) for 0 .. $#tenths;
+		printf "  %2d  %s %s%s\n", $_ + 1, bar($tenths[$_], $most, 60), commas($tenths[$_]),
+		  $is_uneven ? sprintf(" (flush %.2f ms)", $flush_ms[$_]) : ""
+		  for 0 .. $#tenths;
 		printf "  last tenth / first tenth: %.2f%s\n", $run->{$system}{last_to_first},
 		  $run->{$system}{drained} ? '   (the backlog ran dry: not a fair figure)' : '';
 		print_dead_rows($run->{$system}{dead_rows});
