@@ -16,4 +16,4 @@ command -v prove >/dev/null || die "there is no prove (a part of perl)"
 run=(prove --timer --jobs "${JOBS:-1}" --exec "bash $SUPPORT/pgtap_one.sh" "${files[@]}")
 if [ $installcheck = yes ]; then exec "${run[@]}"; fi
 need_postgres
-exec "$SUPPORT/with_server.sh" --name pgtap --fast --no-crash --bare -- "${run[@]}"
+exec "$SUPPORT/with_server.sh" --name pgtap --fast --no-crash --bare -c max_worker_processes=24 -- "${run[@]}"

@@ -90,6 +90,20 @@ Queue* owned_queue(FunctionCallInfo fcinfo, const char* verb) {
   return q;
 }
 
+// Replication brings messages and not the sequence their ids are from: what is enqueued here goes on above them.
+void pass_ids(const Queue* q) {
+  Elevated e = become_extension_owner();
+  LockRelationOid(q->id_sequence, ShareRowExclusiveLock);
+  StringInfoData ids;
+  initStringInfo(&ids);
+  for (int i = 0; i < q->segment_count; i++)
+    appendStringInfo(&ids, "%sSELECT pg_catalog.max(id) AS id FROM baton_data.q%d_%d", i == 0 ? "" : " UNION ALL ", q->id, i);
+  run(psprintf("SELECT pg_catalog.setval('baton_data.q%d_id', m.id) FROM baton_data.q%d_id s,"
+               " (SELECT pg_catalog.max(id) AS id FROM (%s) n) m WHERE m.id > s.last_value",
+               q->id, q->id, ids.data));
+  become_caller(e);
+}
+
 }  // namespace
 }  // namespace baton
 
@@ -109,5 +123,6 @@ BATON_SQL_FUNCTION(baton_fence) {
 BATON_SQL_FUNCTION(baton_activate) {
   baton::Queue* q = baton::owned_queue(fcinfo, "activate");
   baton::Queue copy = *q;
+  baton::pass_ids(&copy);
   PG_RETURN_INT64(baton::change_queue(&copy, baton::Pass::kActivate));
 }
