@@ -150,6 +150,7 @@ LaneHint* find_or_make_lane_hint(const LaneKey& key) {
     h->low_block = InvalidBlockNumber;
     h->low_ordinal = 0;
     h->sweep_wanted = false;
+    h->sweep_at = kNever;
     h->resume_block = InvalidBlockNumber;
     h->swept_at = now;
     h->revisit_head = 0;
@@ -285,7 +286,7 @@ int waiting_ranges(LaneHint* h, const LaneKey& key, TimestampTz now) {
 bool lane_has_work(LaneHint* h, const LaneKey& key, TimestampTz now, TimestampTz* next_at) {
   Held held = hold(h, key);
   if (!held.ok) return true;
-  bool work = h->revisit_count > 0 || h->sweep_wanted || !h->loaded;
+  bool work = h->revisit_count > 0 || !h->loaded || sweep_is_due(h, now);
   if (h->frontier_block != InvalidBlockNumber && position(h->frontier_ordinal, h->frontier_index) < h->appended) work = true;
   TimestampTz next = h->sweep_at;
   if (h->timed_count > 0 && h->timed[0].at < next) next = h->timed[0].at;
@@ -356,20 +357,20 @@ SweepPlan begin_sweep(LaneHint* h, const LaneKey& key, TimestampTz now, bool for
   SweepPlan plan{false, true, InvalidBlockNumber, 0};
   Held held = hold(h, key);
   if (!held.ok) return plan;
-  plan.go = h->loaded && (force || h->sweep_wanted || h->sweep_at <= now);
+  plan.go = h->loaded && (force || sweep_is_due(h, now));
   if (plan.go) {
-    h->sweep_wanted = false;
     // A sweep that found the list full goes on from there: from the bottom, one row that stays locked would fill a
     // small list again and again and starve the rest.
-    plan.start = h->resume_block != InvalidBlockNumber ? h->resume_block : h->low_block;
     plan.from_bottom = h->resume_block == InvalidBlockNumber;
+    plan.start = plan.from_bottom ? h->low_block : h->resume_block;
+    h->resume_block = InvalidBlockNumber;
     if (plan.from_bottom) {
+      h->sweep_wanted = false;
       // It meets every deadline and due time again; keeping the old entries would only make doubles. One that goes on
       // must keep what the part before it has found.
       h->timed_count = 0;
       h->sweep_at = kNever;
     }
-    h->resume_block = InvalidBlockNumber;
     plan.end = h->frontier_block == InvalidBlockNumber ? 0 : position(h->frontier_ordinal, h->frontier_index);
   }
   SpinLockRelease(&h->lock);
@@ -390,7 +391,6 @@ void end_sweep(LaneHint* h, const LaneKey& key, TimestampTz now, BlockNumber res
   if (!held.ok) return;
   h->swept_at = now;
   h->resume_block = resume;
-  if (resume != InvalidBlockNumber) h->sweep_wanted = true;
   if (low_block != InvalidBlockNumber && (h->low_block == InvalidBlockNumber || low_ordinal >= h->low_ordinal)) {
     h->low_block = low_block;
     h->low_ordinal = low_ordinal;

@@ -59,7 +59,7 @@ struct LaneHint {
   BlockNumber low_block;  // no unsettled slot lies before this page (a sweep starts here)
   uint32 low_ordinal;
 
-  bool sweep_wanted;     // hints were lost: sweep as soon as possible
+  bool sweep_wanted;     // hints were lost: sweep from the bottom as soon as possible
   TimestampTz sweep_at;  // the earliest deadline or due time that no list entry stands for; kNever = none
   BlockNumber resume_block;  // where the last sweep found the list full; InvalidBlockNumber = it ended
   TimestampTz swept_at;
@@ -128,13 +128,21 @@ void publish_committed(const LaneKey& key, const Range& range, uint32 page_ordin
 void want_sweep(const LaneKey& key, TimestampTz at);  // at = 0: as soon as possible
 
 // ---- sweeping
+// Is it time? Caller holds the entry's lock. A sweep that found the revisit list full goes on when half of it is free.
+inline bool sweep_is_due(const LaneHint* h, TimestampTz now) {
+  if (!h->loaded) return false;
+  if (h->resume_block != InvalidBlockNumber) return h->revisit_count < kRevisits / 2;
+  return h->sweep_wanted || h->sweep_at <= now;
+}
+
 struct SweepPlan {
   bool go;
   bool from_bottom;  // false: goes on where the last one found the list full
   BlockNumber start;
   uint64 end;  // the frontier: slots from here on were never offered and need no sweep
 };
-// Clears the flag first, then the caller sweeps: a request that arrives in between is kept.
+// Clears the flag first, then the caller sweeps: a request that arrives in between is kept. A sweep that goes on in the
+// middle clears nothing: requests that came since are for a sweep from the bottom.
 SweepPlan begin_sweep(LaneHint* h, const LaneKey& key, TimestampTz now, bool force);
 int room_for_revisits(LaneHint* h, const LaneKey& key);
 void end_sweep(LaneHint* h, const LaneKey& key, TimestampTz now, BlockNumber resume, BlockNumber low_block, uint32 low_ordinal,

@@ -4,6 +4,7 @@
 #include "../pg/clock.hpp"
 #include "../pg/shmem.hpp"
 #include "resolve.hpp"
+#include "xact.hpp"
 
 namespace baton {
 namespace {
@@ -113,6 +114,7 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   st.result = result;
   SweepPlan plan = begin_sweep(st.hint, st.key, st.now, force);
   if (!plan.go) return;
+  note_sweep(st.key);
   st.room = room_for_revisits(st.hint, st.key) - 8;  // leave room for others to publish
   bool pushed = push_snapshot_if_none();
   BlockNumber block = plan.start;
@@ -163,6 +165,7 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   for (int i = 0; i < st.due.count; i++) publish_timed(st.hint, st.key, st.due.items[i].at, st.due.items[i].range);
   result->next_at = Min(result->next_at, st.due.beyond);
   end_sweep(st.hint, st.key, st.now, resume, low_block, low_ordinal, result->next_at);
+  sweep_done();
 }
 
 int64 sweep_queue(Queue* queue, bool force, int64* exhausted) {

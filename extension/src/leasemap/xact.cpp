@@ -76,16 +76,31 @@ int verb_start = -1;  // index of the first claim of the verb that is running; -
 LaneKey held_lane;
 Range held_range;
 bool holding = false;
+int32 looking_at = 0;  // queue
+LaneKey swept_lane;
+bool sweeping = false;
 int needed_sync = SYNCHRONOUS_COMMIT_OFF;
 int saved_sync = -1;
 
 Range one_slot(BlockNumber block, uint8 index, uint16 flags, uint64 nonce) { return Range{block, index, 1, flags, nonce}; }
 
-void give_back() {
-  if (holding && held_range.count > 0) publish_by_key(held_lane, held_range, 0);
+// A waiting session may have looked while this one held the only work there was, and gone to sleep.
+void give_back(uint64 mine) {
+  uint64 ready = 0;
+  if (holding && held_range.count > 0) {
+    publish_by_key(held_lane, held_range, 0);
+    ready += held_range.count;
+  }
   holding = false;
-  for (int i = 0; i < put_backs.count; i++) publish_by_key(put_backs.items[i].lane, put_backs.items[i].range, put_backs.items[i].at);
+  for (int i = 0; i < put_backs.count; i++) {
+    const PutBack& p = put_backs.items[i];
+    publish_by_key(p.lane, p.range, p.at);
+    if (p.at == 0) ready += p.range.count;
+  }
   put_backs.count = 0;
+  if (ready > mine) wake_waiters(MyDatabaseId, looking_at, ready - mine);
+  if (sweeping) want_sweep(swept_lane, 0);
+  sweeping = false;
 }
 
 // The part of a list that belongs to the subtransaction (or one of its committed children) is its tail: notes are added
@@ -198,11 +213,11 @@ void on_transaction(XactEvent event, void*) {
     case XACT_EVENT_COMMIT:
       // Runs after the rows are visible to others: the frontier is read after that, never before.
       publish_at_commit();
-      give_back();
+      give_back(0);
       forget_notes();
       break;
     case XACT_EVENT_ABORT:
-      give_back();
+      give_back(0);
       unsettle(0);
       void_claims(0);
       forget_notes();
@@ -214,7 +229,7 @@ void on_transaction(XactEvent event, void*) {
       publish_at_prepare();
       break;
     case XACT_EVENT_PREPARE:
-      give_back();
+      give_back(0);
       forget_notes();
       break;
     default:
@@ -234,7 +249,7 @@ void on_subtransaction(SubXactEvent event, SubTransactionId sub, SubTransactionI
     hand_to_parent(&claims, sub, parent);
     hand_to_parent(&settles, sub, parent);
   } else if (event == SUBXACT_EVENT_ABORT_SUB) {
-    give_back();
+    give_back(0);
     unsettle(tail_of(settles, sub));
     void_claims(tail_of(claims, sub));
     enqueues.count = tail_of(enqueues, sub);
@@ -289,7 +304,10 @@ void note_settled(const LaneKey& lane, BlockNumber block, uint8 index, Timestamp
   settles.items[settles.count++] = SettleNote{lane, block, GetCurrentSubTransactionId(), due, deadline, queue_id, index, release};
 }
 
-void begin_looking() { put_backs.reserve(1024); }
+void begin_looking(int32 queue_id) {
+  put_backs.reserve(1024);
+  looking_at = queue_id;
+}
 
 void hold_range(const LaneKey& lane, const Range& range) {
   held_lane = lane;
@@ -320,6 +338,13 @@ void put_back(const LaneKey& lane, const Range& range, TimestampTz at) {
   put_backs.items[put_backs.count++] = PutBack{lane, range, at};
 }
 
-void end_looking() { give_back(); }
+void end_looking(bool found_for_myself) { give_back(found_for_myself ? 1 : 0); }
+
+void note_sweep(const LaneKey& lane) {
+  swept_lane = lane;
+  sweeping = true;
+}
+
+void sweep_done() { sweeping = false; }
 
 }  // namespace baton

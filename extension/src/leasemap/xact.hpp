@@ -31,12 +31,18 @@ void note_settled(const LaneKey& lane, BlockNumber block, uint8 index, Timestamp
 
 // ---- the range a claimer has reserved and not looked at yet, and what it has to put back when it is through.
 // Every way out gives both back: end_looking, or the (sub)abort callback.
-void begin_looking();  // preallocates
+// begin_looking preallocates. What goes back is there for others: as many of them are woken, less the one that a look on
+// behalf of a waiting session has found for itself.
+void begin_looking(int32 queue_id);
 void hold_range(const LaneKey& lane, const Range& range);
 void shrink_range(int looked_at);  // the first slots of the held range have been dealt with
 void drop_range();                 // all of it has
 void put_back(const LaneKey& lane, const Range& range, TimestampTz at);  // at = 0: at once
-void end_looking();
+void end_looking(bool found_for_myself);
+
+// ---- a sweep that does not come to its end is asked for again
+void note_sweep(const LaneKey& lane);
+void sweep_done();
 
 bool has_claims();
 

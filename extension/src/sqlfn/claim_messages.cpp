@@ -476,9 +476,9 @@ void claim_messages(const ClaimRequest& request, ClaimResult* result) {
   result->items = static_cast<Claimed*>(palloc(sizeof(Claimed) * static_cast<Size>(Max(request.max_items, 1))));
   int order[kMaxSegments];
   int n = order_of_segments(request.queue, c->now, order);
-  begin_looking();
+  begin_looking(request.queue->id);
   for (int i = 0; i < n && !c->done && result->count < request.max_items; i++) claim_from_segment(c, order[i]);
-  end_looking();
+  end_looking(result->found);
   if (c->aside_count > 0) set_asides(c);
   if (request.take && result->count > 0) take_rows(c);
   pfree(c->copy);

@@ -106,7 +106,7 @@ bool look_at_lane(LaneHint* h, TimestampTz now, LaneLook* out) {
   bool mine = h->live && h->key.database == MyDatabaseId;
   if (mine) {
     out->rel = h->key.rel;
-    out->sweep_due = h->loaded && (h->sweep_wanted || h->sweep_at <= now);
+    out->sweep_due = sweep_is_due(h, now);
     out->ready = 0;
     for (int i = 0; i < h->revisit_count; i++) out->ready += h->revisits[(h->revisit_head + i) % kRevisits].count;
     out->next_at = h->sweep_at > now ? h->sweep_at : kNever;
