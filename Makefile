@@ -14,7 +14,7 @@ SUPPORT        = tests/support
 export PG_CONFIG ?= pg_config
 
 DEV_GOALS = help setup demo demo-pinned bench bench-pinned server server-stop check lint core-test client-test \
-            drivers docs model pgtap isolation tap dist sanitize
+            drivers docs model pgtap isolation tap dist sanitize sanitize-server
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
 .PHONY: $(DEV_GOALS) $(PGXS_GOALS)
 
@@ -77,6 +77,10 @@ core-test:
 #: sanitize       the same under the address and undefined-behaviour sanitizers
 sanitize:
 	@$(SUPPORT)/cmake_test.sh core sanitize
+
+#: sanitize-server  pgTAP and isolation suites with the extension itself under both sanitizers, in the stock server
+sanitize-server:
+	@$(SUPPORT)/sanitize_server.sh
 
 #: model          the models of the protocol, checked exhaustively by spin
 model:
@@ -153,6 +157,11 @@ SHLIB_LINK = -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--versi
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+# SANITIZE=1: for tests/support/sanitize_server.sh; the server needs the sanitizers' libraries preloaded.
+ifdef SANITIZE
+PG_CXXFLAGS += -fsanitize=address,undefined -fno-sanitize=vptr,alignment -fno-omit-frame-pointer
+SHLIB_LINK := -fsanitize=address,undefined $(filter-out -static-libstdc++ -static-libgcc,$(SHLIB_LINK))
+endif
 override COMPILER = $(CXX) $(CXXFLAGS)
 
 -include $(SOURCES:.cpp=.d)

@@ -25,12 +25,15 @@ need_postgres() {
   fi
 }
 
-# as_server COMMAND...: as the server's user, in a folder that it may enter
+# as_server COMMAND...: as the server's user, in a folder that it may enter. BATON_SERVER_ENV: NAME=VALUE words for its
+# environment (what a sanitizer wants preloaded).
 as_server() {
+  local -a more
+  read -r -a more <<< "${BATON_SERVER_ENV:-}"
   if [ "$(id -u)" = 0 ]; then
-    (cd / && exec runuser -u "$SERVER_USER" -- env HOME=/nonexistent USER="$SERVER_USER" LOGNAME="$SERVER_USER" "$@")
+    (cd / && exec runuser -u "$SERVER_USER" -- env HOME=/nonexistent USER="$SERVER_USER" LOGNAME="$SERVER_USER" ${more[@]+"${more[@]}"} "$@")
   else
-    (cd / && exec "$@")
+    (cd / && exec env ${more[@]+"${more[@]}"} "$@")
   fi
 }
 

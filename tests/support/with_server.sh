@@ -22,18 +22,19 @@ done
 [ $# -gt 0 ] || die "no command"
 
 cluster=$name-$$
+crash_marks='was terminated by signal|PANIC:|TRAP:|AddressSanitizer|: runtime error:'
 finish() {
   local status=$?
   trap - EXIT INT TERM HUP
   local log crashed=no
   log=$("$SUPPORT/server.sh" log --name "$cluster")
-  if [ -f "$log" ] && [ $no_crash = yes ] && grep -qE 'was terminated by signal|PANIC:|TRAP:' "$log"; then
+  if [ -f "$log" ] && [ $no_crash = yes ] && grep -qE "$crash_marks" "$log"; then
     crashed=yes
     if [ "$status" = 0 ]; then status=1; fi
   fi
   if [ "$status" != 0 ] && [ -f "$log" ]; then
     cp "$log" "$(run_base)/$name.log"
-    if [ $crashed = yes ]; then grep -E 'was terminated by signal|PANIC:|TRAP:' "$log" | head -n 5 >&2; fi
+    if [ $crashed = yes ]; then grep -E "$crash_marks" "$log" | head -n 5 >&2; fi
     say "the server's log: $(run_base)/$name.log"
   fi
   "$SUPPORT/server.sh" stop --name "$cluster" || true
