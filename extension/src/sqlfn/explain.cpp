@@ -66,7 +66,7 @@ bool find_slot(const Queue* q, Found* f) {
     Found here = {f->id, false, n, {}};
     Segment segment = open_segment(q->heap[n], AccessShareLock);
     survey_segment(segment, match, &here);
-    close_segment(segment, NoLock);
+    close_segment(segment, AccessShareLock);
     if (!here.any) continue;
     *f = here;
     if (here.s.phase != SlotPhase::kNothing) return true;
@@ -226,7 +226,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
     explain_queue(&q, &out);
     Segment segment = open_segment(q.heap[f.segment], AccessShareLock);
     explain_slot(&q, segment, f.s, &out);
-    close_segment(segment, NoLock);
+    close_segment(segment, AccessShareLock);
     if (out.rows == 0) put(&out, "none", "can be claimed now", nullptr, 0);
   } else if (!explain_quarantined(&q, f.id, &out)) {
     if (f.any)
