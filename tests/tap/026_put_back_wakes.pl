@@ -32,7 +32,7 @@ for my $how (sort keys %ends)
 	wait_until(sub {
 		$node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") eq '1' }, "the claimer holds the message ($how)");
 	my $waiter = session($node);
-	$waiter->send("CALL baton.wait('q', '60 s')");
+	$waiter->send("CALL baton.wait('q', '1 h')");
 	wait_until(sub { $asleep->($waiter) }, "the waiter sleeps ($how)");
 	ok(!$waiter->ready, "nothing to claim while another session holds the message ($how)");
 	$ends{$how}->($claimer);
@@ -52,7 +52,7 @@ $claimer->send("SELECT count(*) FROM baton.claim('q', max_items => 10, max_bytes
 wait_until(sub {
 	$node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") eq '1' }, 'the claimer has looked');
 my $waiter = session($node);
-$waiter->send("CALL baton.wait('q', '60 s')");
+$waiter->send("CALL baton.wait('q', '1 h')");
 wait_until(sub { $asleep->($waiter) }, 'the waiter sleeps');
 $gate->quit;
 my $claimed = $claimer->answer->rows;
