@@ -13,7 +13,7 @@ use Bench;
 use Getopt::Long;
 
 my ($seconds, $loop, $batch, $allow_no_fsync) = (45, 'claim_ack', 1, 0);
-GetOptions('seconds=f' => \$seconds, 'loop=s' => \$loop, 'batch=i' => \$batch, 'allow-no-fsync' => \$allow_no_fsync, 'pinned' => sub { })
+GetOptions('seconds=f' => \$seconds, 'loop=s' => \$loop, 'batch=i' => \$batch, 'allow-no-fsync' => \$allow_no_fsync)
   or exit 2;
 
 build_driver();

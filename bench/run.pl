@@ -23,15 +23,9 @@ use POSIX qw(strftime);
 use Time::HiRes qw(time);
 
 my %o = (rounds => 3, seconds => 2.5, 'pinned-seconds' => 20, only => 'load,counters,deep,wake,pinned');
-GetOptions(\%o, 'long', 'rounds=i', 'seconds=f', 'pinned-seconds=f', 'only=s', 'strict', 'allow-no-fsync', 'pinned', 'loop=s')
+exec $^X, "$FindBin::Bin/pinned.pl", grep { $_ ne '--pinned' } @ARGV if grep { $_ eq '--pinned' } @ARGV;
+GetOptions(\%o, 'long', 'rounds=i', 'seconds=f', 'pinned-seconds=f', 'only=s', 'strict', 'allow-no-fsync', 'loop=s')
   or exit 2;
-if ($o{pinned})
-{
-	my @arguments = map { defined $o{$_} ? ("--$_", $o{$_}) : () } qw(loop);
-	push @arguments, '--allow-no-fsync' if $o{'allow-no-fsync'};
-	push @arguments, '--seconds', $o{'pinned-seconds'} if $o{'pinned-seconds'} != 20;
-	exec $^X, "$FindBin::Bin/pinned.pl", @arguments;
-}
 if ($o{long})
 {
 	$o{rounds} = 5 if $o{rounds} == 3;
