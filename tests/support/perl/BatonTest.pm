@@ -6,6 +6,7 @@ use strict;
 use warnings;
 use BatonSession;
 use Exporter 'import';
+use IPC::Run ();
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -13,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes
-  session background reap is_sound refused_with);
+  session background reap is_sound refused_with run_tool);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
@@ -103,6 +104,16 @@ sub refused_with
 	my $answer = $session->try($sql);
 	is($answer->state, $state, $name) or diag("$sql\n" . $answer->message . $answer->rows);
 	return $answer;
+}
+
+# run_tool(NODE, COMMAND, ARGUMENT, ...): one of PostgreSQL's programs against the node; (exit status, output, errors)
+sub run_tool
+{
+	my ($node, $program, @arguments) = @_;
+	local %ENV = $node->_get_env();
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ $node->installed_command($program), '-h', $node->host, '-p', $node->port, @arguments ], '<', \'', '>', \$out, '2>', \$err);
+	return ($? >> 8, $out, $err);
 }
 
 # wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
