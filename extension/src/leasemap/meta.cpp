@@ -6,10 +6,28 @@
 
 namespace baton {
 
+// Never below the clock in seconds: a copy that was restored from a dump goes on with the sequence as it was then, and must
+// not repeat what the original has given out since.
 uint64 next_epoch() {
   Oid seq = get_relname_relid("epoch_seq", baton_internal_namespace());
   if (!OidIsValid(seq)) elog(ERROR, "sequence baton_internal.epoch_seq is missing");
-  return static_cast<uint64>(nextval_internal(seq, false));
+  int64 least = GetCurrentTimestamp() / USECS_PER_SEC;
+  int64 epoch = nextval_internal(seq, false);
+  if (epoch >= least) return static_cast<uint64>(epoch);
+  // One at a time: who sets the sequence must not set it back behind what another has taken from it.
+  LockRelationOid(seq, ShareRowExclusiveLock);
+  epoch = nextval_internal(seq, false);
+  if (epoch < least) {
+    Oid user;
+    int security;
+    GetUserIdAndSecContext(&user, &security);
+    SetUserIdAndSecContext(get_rel_owner(seq), security | SECURITY_LOCAL_USERID_CHANGE);
+    OidFunctionCall2(F_SETVAL_REGCLASS_INT8, ObjectIdGetDatum(seq), Int64GetDatum(least));
+    SetUserIdAndSecContext(user, security);
+    epoch = nextval_internal(seq, false);
+  }
+  UnlockRelationOid(seq, ShareRowExclusiveLock);
+  return static_cast<uint64>(epoch);
 }
 
 void init_meta_page(Page page, uint64 epoch) {
