@@ -452,12 +452,17 @@ void set_asides(Claimer* c) {
 }
 
 void take_rows(Claimer* c) {
+  Relation heap = nullptr;
   for (int i = 0; i < c->result->count; i++) {
-    Claimed* t = &c->result->items[i];
-    Segment segment = open_segment(c->request->queue->heap[t->segment], RowExclusiveLock);
-    delete_row(segment.heap, t->slot);
-    close_segment(segment, NoLock);
+    const Claimed& t = c->result->items[i];
+    if (i == 0 || t.segment != c->result->items[i - 1].segment) {
+      if (heap) table_close(heap, NoLock);
+      heap = table_open(c->request->queue->heap[t.segment], NoLock);  // locked by the claim, to the end of the transaction
+      CheckCmdReplicaIdentity(heap, CMD_DELETE);
+    }
+    delete_row(heap, t.slot);
   }
+  if (heap) table_close(heap, NoLock);
 }
 
 }  // namespace

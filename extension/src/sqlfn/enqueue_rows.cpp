@@ -49,7 +49,8 @@ void insert_rows_one(Relation heap, Envelope* rows, int count, NewSlot* slots) {
 }
 
 void insert_rows_many(Relation heap, Envelope* rows, int count, NewSlot* slots) {
-  TupleDesc desc = RelationGetDescr(heap);
+  // A copy is not reference counted: hundreds of slots need not be entered in the resource owner and taken out again.
+  TupleDesc desc = CreateTupleDescCopy(RelationGetDescr(heap));
   auto** tuple_slots = static_cast<TupleTableSlot**>(palloc(sizeof(TupleTableSlot*) * static_cast<Size>(count)));
   for (int i = 0; i < count; i++) {
     TupleTableSlot* s = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
@@ -65,6 +66,7 @@ void insert_rows_many(Relation heap, Envelope* rows, int count, NewSlot* slots) 
     ExecDropSingleTupleTableSlot(tuple_slots[i]);
   }
   pfree(tuple_slots);
+  FreeTupleDesc(desc);
 }
 
 // A replicable queue has a primary key on id beside the map.
