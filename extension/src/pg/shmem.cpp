@@ -163,12 +163,17 @@ void wake_waiters(Oid database, int32 queue_id, uint64 n) {
   }
 }
 
+// Where a name is looked for first. Workers of one name in many databases do not crowd in one place.
+static int name_place(uint32 number) {
+  return static_cast<int>(hash_combine(murmurhash32(number), murmurhash32(MyDatabaseId)) % kWorkerNames);
+}
+
 uint32 worker_number(const char* name) {
   // A process without a name is known by its pid; the top bit says so.
   if (!name) return 0x80000000u | static_cast<uint32>(MyProcPid);
   uint32 hash = DatumGetUInt32(hash_any(reinterpret_cast<const unsigned char*>(name), static_cast<int>(strlen(name)))) & 0x7fffffff;
   if (hash == 0) hash = 1;
-  int start = static_cast<int>(hash % kWorkerNames);
+  int start = name_place(hash);
   for (int pass = 0; pass < 2; pass++) {
     LWLockAcquire(shared->name_lock, pass == 0 ? LW_SHARED : LW_EXCLUSIVE);
     WorkerName* free_entry = nullptr;
@@ -184,6 +189,11 @@ uint32 worker_number(const char* name) {
     if (!known && pass == 1) {
       // Full: the first place is given up if it has been saved; its name is in the table then.
       if (!free_entry && shared->names[start].saved) free_entry = &shared->names[start];
+      // Or to another database's, which may be gone; a worker that is still there comes back with its next claim.
+      for (int i = 0; i < kProbes && !free_entry; i++) {
+        WorkerName& w = shared->names[(start + i) % kWorkerNames];
+        if (w.database != MyDatabaseId) free_entry = &w;
+      }
       if (free_entry) {
         free_entry->hash = hash;
         free_entry->saved = false;
@@ -222,7 +232,7 @@ void worker_name(uint32 number, char* out, Size size) {
     snprintf(out, size, "pid %u", number & 0x7fffffff);
     return;
   }
-  int start = static_cast<int>(number % kWorkerNames);
+  int start = name_place(number);
   LWLockAcquire(shared->name_lock, LW_SHARED);
   for (int i = 0; i < kProbes; i++) {
     const WorkerName& w = shared->names[(start + i) % kWorkerNames];

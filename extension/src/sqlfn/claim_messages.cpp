@@ -44,7 +44,7 @@ struct Claimer {
   int64 bytes;
   int passed_over;
   bool done;
-  int came_back;  // messages that this claim has made ready itself: it looks at them too
+  int came_back;  // ranges that this claim has published itself: it looks at them too
   Aside asides[kMaxSetAside];
   int aside_count;
   PageCopy* copy;
@@ -227,7 +227,7 @@ int claim_fragments(Fragment* f, uint16 at, const Slot& before, const Slot& reso
   return 2;
 }
 
-// The fence. Slots that are no longer what was looked at are put back: somebody has changed them meanwhile.
+// The fence. Slots that are no longer what was looked at are looked at again: somebody has changed them meanwhile.
 void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) {
   const ClaimRequest& r = *c->request;
   uint64 nonces[kSlotsPerPage];
@@ -250,7 +250,9 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
   for (int k = 0; k < n; k++) {
     int i = candidates[k].index;
     if (memcmp(&slots[i], &c->copy->slots[i], sizeof(Slot)) != 0) {
-      put_back(c->key, slot_range(range.block, range.first + i, 1), 0);
+      // Often only a sweep that has written an outcome down: this claim looks again, rather than come back empty.
+      publish_range(c->hint, c->key, slot_range(range.block, range.first + i, 1));
+      c->came_back++;
       continue;
     }
     candidates[kept++] = candidates[k];
