@@ -45,6 +45,7 @@ struct Claimer {
   int passed_over;
   bool done;
   int came_back;  // ranges that this claim has published itself: it looks at them too
+  int stale;      // slots of the range that are nobody's to claim any more: settled, or held
   Aside asides[kMaxSetAside];
   int aside_count;
   PageCopy* copy;
@@ -172,6 +173,7 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row)
     case SlotPhase::kLapsed:
       break;
     default:
+      c->stale++;
       return Choice::kSkip;
   }
   if (c->result->count + chosen >= c->request->max_items) return Choice::kFull;
@@ -345,6 +347,7 @@ void claim_from_lane(Claimer* c, uint32 lane) {
   LaneView view = view_lane(c->segment.map, lane);
   c->epoch = view.epoch;
   bool swept = false;
+  int stride = 1;
   int revisits = waiting_ranges(c->hint, c->key, c->now);
   // Messages that this claim passes over come back to the revisit list: they may use up half of what is left of its walk,
   // or a claim by class would never get beyond the first ones of another.
@@ -352,7 +355,8 @@ void claim_from_lane(Claimer* c, uint32 lane) {
   while (!c->done && c->result->count < c->request->max_items) {
     CHECK_FOR_INTERRUPTS();
     if (c->passed_over >= most_passed) revisits = 0;
-    int want = c->request->classes || c->request->max_bytes > 0 ? kSlotsPerPage : Min(kSlotsPerPage, c->request->max_items - c->result->count);
+    int want = c->request->classes || c->request->max_bytes > 0 ? kSlotsPerPage
+                                                                : Min(kSlotsPerPage, (c->request->max_items - c->result->count) * stride);
     Range range;
     BlockNumber block;
     switch (reserve_range(c->hint, c->key, c->now, want, revisits <= 0, &range, &block)) {
@@ -368,7 +372,16 @@ void claim_from_lane(Claimer* c, uint32 lane) {
       case ReserveResult::kRange:
         revisits--;
         hold_range(c->key, range);
+        c->stale = 0;
         look_at_range(c, range);
+        // Hints that have gone stale (published twice, settled since) are walked over in growing steps and are no reason
+        // to come back empty while good ones wait behind them.
+        if (c->stale > 0 && c->stale == c->copy->count) {
+          stride = Min(stride * 2, kSlotsPerPage);
+          revisits++;
+        } else {
+          stride = 1;
+        }
         revisits += c->came_back;
         c->came_back = 0;
         continue;
