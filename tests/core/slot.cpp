@@ -48,10 +48,10 @@ TEST_CASE("the layout is the on-disk format") {
   CHECK(offsetof(Slot, tid) == 0);
   CHECK(offsetof(Slot, state) == 6);
   CHECK(offsetof(Slot, kind) == 7);
-  CHECK(offsetof(Slot, id) == 8);
-  CHECK(offsetof(Slot, xid_low) == 16);
-  CHECK(offsetof(Slot, xid_high) == 20);
-  CHECK(offsetof(Slot, failures) == 22);
+  CHECK(offsetof(Slot, xid_low) == 8);
+  CHECK(offsetof(Slot, xid_high) == 12);
+  CHECK(offsetof(Slot, failures) == 14);
+  CHECK(offsetof(Slot, id) == 16);
   CHECK(offsetof(Slot, key_hash) == 24);
   CHECK(offsetof(Slot, generation) == 28);
   CHECK(offsetof(Slot, nonce) == 32);

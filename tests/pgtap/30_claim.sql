@@ -1,7 +1,7 @@
 -- claim: what it hands out, its bounds, its filters, where it may be called.
 \ir prelude.psql
 
-SELECT plan(90);
+SELECT plan(91);
 SELECT baton.create_queue('q', lease => '1 min', min_lease => '1 s', max_lease => '10 min', max_lifetime => '1 hour') \gset
 
 SELECT is_empty($$SELECT * FROM baton.claim('q')$$, 'nothing in it, nothing out of it');
@@ -116,7 +116,9 @@ SET pg_baton.clock_offset = 61000;
 SELECT is((SELECT payload FROM baton.claim('w')), '"late"', 'due: handed out by the next claim');
 RESET pg_baton.clock_offset;
 SELECT FROM baton.enqueue('w', '"mortal"', expires_at => clock_timestamp() + '1 min');
-SET pg_baton.clock_offset = 70000;
+SET pg_baton.clock_offset = 58000;
+SELECT is(baton.why_empty('w'), NULL, 'not yet expired: there to be claimed');
+SET pg_baton.clock_offset = 60000;
 SELECT is((SELECT count(*)::int FROM baton.claim('w', max_items => 10) WHERE payload = '"mortal"'), 0, 'expired: never handed out');
 SELECT is((SELECT count(*)::int FROM baton_queue.w WHERE payload = '"mortal"'), 0, 'and out of the way');
 RESET pg_baton.clock_offset;

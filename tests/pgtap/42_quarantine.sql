@@ -8,9 +8,9 @@ SELECT (SELECT value FROM baton.describe_queue('q') WHERE option = 'id')::int AS
 
 SELECT FROM baton.enqueue('q', '{"a": 1}', 'm', 'k', 'c', 5, '{"h": 1}', payload_ref => 'r', expires_at => now() + '1 day');
 SELECT hold('a', 'q', worker => 'w1') AS id \gset
-SELECT is(baton.quarantine(tok('a'), 'unknown currency', '{"currency": "XXX"}'), 'quarantined', 'quarantined');
+SELECT is(baton.quarantine(tok('a'), 'unknown currency', '{"currency": "ZZZ"}'), 'quarantined', 'quarantined');
 SELECT row_eq($$SELECT id, cause, reason, worker, generation, failures, message_id, routing_key, message_class, priority, error, headers, payload_ref, payload, payload_bytes FROM baton.quarantined('q')$$,
-    ROW(:id::bigint, 'verb'::text, 'unknown currency'::text, 'w1'::text, 1::bigint, 0, 'm'::text, 'k'::text, 'c'::text, 5, '{"currency": "XXX"}'::jsonb, '{"h": 1}'::jsonb, 'r'::text, '{"a": 1}'::jsonb, NULL::bytea), 'the message with its evidence');
+    ROW(:id::bigint, 'verb'::text, 'unknown currency'::text, 'w1'::text, 1::bigint, 0, 'm'::text, 'k'::text, 'c'::text, 5, '{"currency": "ZZZ"}'::jsonb, '{"h": 1}'::jsonb, 'r'::text, '{"a": 1}'::jsonb, NULL::bytea), 'the message with its evidence');
 SELECT ok(quarantined_at BETWEEN clock_timestamp() - '10 s'::interval AND clock_timestamp() AND enqueued_at <= quarantined_at, 'and its times') FROM baton.quarantined('q');
 SELECT is(state_of('q', :id), 'gone', 'not in the view');
 SELECT is((SELECT count(*)::int FROM :seg WHERE id = :id), 0, 'nor in its segment');
