@@ -26,8 +26,41 @@ namespace {
   pg_unreachable();
 }
 
+// Changes one block number on a locked page and logs it.
+void set_block_number(Relation map, Buffer buf, BlockNumber* where, BlockNumber value) {
+  Fragment f{static_cast<uint16>(reinterpret_cast<char*>(where) - BufferGetPage(buf)), sizeof(BlockNumber)};
+  map_log_begin(map);
+  START_CRIT_SECTION();
+  *where = value;
+  map_log(map, buf, &f, 1);
+  END_CRIT_SECTION();
+}
+
+// A new, empty page of the lane; nothing links to it yet.
+BlockNumber add_page(Relation map, uint32 lane, uint32 ordinal) {
+  Buffer buf = extend_relation(map);
+  BlockNumber block = BufferGetBlockNumber(buf);
+  GenericXLogState* state = GenericXLogStart(map);
+  init_map_page(GenericXLogRegisterBuffer(state, buf, GENERIC_XLOG_FULL_IMAGE), lane, ordinal);
+  GenericXLogFinish(state);
+  UnlockReleaseBuffer(buf);
+  return block;
+}
+
+void add_lane(Relation map, Buffer meta_buf, uint32 lane, BlockNumber first) {
+  GenericXLogState* state = GenericXLogStart(map);
+  Page page = GenericXLogRegisterBuffer(state, meta_buf, 0);
+  MapMeta* m = map_meta(page);
+  m->lanes[m->lane_count++] = LaneDirectoryEntry{lane, first, first};
+  reinterpret_cast<PageHeader>(page)->pd_lower =
+      static_cast<LocationIndex>(reinterpret_cast<char*>(&m->lanes[m->lane_count]) - reinterpret_cast<char*>(page));
+  GenericXLogFinish(state);
+}
+
 // Adds a page to the lane behind `tail_block` (InvalidBlockNumber: the lane's first). Returns the lane's page after it,
-// which somebody else may have added meanwhile.
+// which somebody else may have added meanwhile. Three small records, not one over three pages (the server would compare
+// them whole): a crash after the first leaves a page that nothing links to, after the second a directory whose last page
+// has a successor, which readers follow.
 BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block) {
   Buffer meta_buf = ReadBuffer(map, kMetaBlock);
   LockBuffer(meta_buf, BUFFER_LOCK_EXCLUSIVE);
@@ -49,27 +82,16 @@ BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block) {
     ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("segment has %d lanes, the limit", kMaxLanes)));
   }
   BlockNumber result = existing;
-  uint32 lanes = meta->lane_count;
   if (!BlockNumberIsValid(existing)) {
-    Buffer buf = extend_relation(map);
-    result = BufferGetBlockNumber(buf);
-    GenericXLogState* state = GenericXLogStart(map);
-    init_map_page(GenericXLogRegisterBuffer(state, buf, GENERIC_XLOG_FULL_IMAGE), lane, ordinal);
-    Page meta_page = GenericXLogRegisterBuffer(state, meta_buf, 0);
-    MapMeta* m = map_meta(meta_page);
+    result = add_page(map, lane, ordinal);
     if (BlockNumberIsValid(tail_block)) {
-      map_tail(GenericXLogRegisterBuffer(state, tail_buf, 0))->next = result;
+      set_block_number(map, tail_buf, &map_tail(BufferGetPage(tail_buf))->next, result);
+      set_block_number(map, meta_buf, &map_meta(BufferGetPage(meta_buf))->lanes[entry].last, result);
     } else {
-      m->lanes[entry] = LaneDirectoryEntry{lane, result, result};
-      m->lane_count++;
-      reinterpret_cast<PageHeader>(meta_page)->pd_lower = static_cast<LocationIndex>(
-          reinterpret_cast<char*>(&m->lanes[m->lane_count]) - reinterpret_cast<char*>(meta_page));
+      add_lane(map, meta_buf, lane, result);
     }
-    m->lanes[entry].last = result;
-    lanes = m->lane_count;
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(buf);
   }
+  uint32 lanes = map_meta(BufferGetPage(meta_buf))->lane_count;
   if (BufferIsValid(tail_buf)) UnlockReleaseBuffer(tail_buf);
   UnlockReleaseBuffer(meta_buf);
   // Claimers read the directory only when they know of more than the default lane.

@@ -65,11 +65,17 @@ LaneHint* lane_hint(Relation map, uint32 lane) {
   LaneDirectoryEntry entry;
   read_meta(map, &meta, &entry, lane);
   LaneLoad load{meta.epoch, meta.open_seq, meta.lane_count, entry.first, entry.last, 0, lasting};
-  if (BlockNumberIsValid(entry.last)) {
-    Buffer buf = ReadBuffer(map, entry.last);
+  // A crash may have left the directory one page behind: the lane's end is where no page follows.
+  for (BlockNumber block = entry.last; BlockNumberIsValid(block);) {
+    Buffer buf = ReadBuffer(map, block);
     LockBuffer(buf, BUFFER_LOCK_SHARE);
     Page page = BufferGetPage(buf);
-    if (page_is_map_page(page)) load.appended = static_cast<uint64>(map_tail(page)->ordinal) * kSlotsPerPage + map_slot_count(page);
+    load.last_block = block;
+    block = InvalidBlockNumber;
+    if (page_is_map_page(page)) {
+      load.appended = static_cast<uint64>(map_tail(page)->ordinal) * kSlotsPerPage + static_cast<uint64>(map_slot_count(page));
+      block = map_tail(page)->next;
+    }
     UnlockReleaseBuffer(buf);
   }
   load_lane_hint(h, key, load);
