@@ -341,6 +341,13 @@ Queue* find_queue_by_id(int32 id) {
   return load(view, &fresh, seen);
 }
 
+int32 incarnation_now(const Queue* queue) {
+  AcceptInvalidationMessages();
+  if (queue->valid) return queue->incarnation;
+  Queue fresh;
+  return read_row(nullptr, queue->id, &fresh) ? fresh.incarnation : queue->incarnation;
+}
+
 int list_queue_ids(int32** ids) {
   Oid internal = schemas().internal;
   int count = 0;

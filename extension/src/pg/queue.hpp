@@ -49,6 +49,8 @@ Queue* find_queue(text* name);
 Queue* find_queue_by_name(const char* name, bool missing_ok);
 // By id, for tokens. nullptr if there is none.
 Queue* find_queue_by_id(int32 id);
+// The queue's incarnation as committed by now; takes no lock on its segments.
+int32 incarnation_now(const Queue* queue);
 // The name out of an argument, into NAMEDATALEN bytes: exactly as given, never truncated. 22023 as for find_queue.
 void queue_name(text* name, char* out);
 // The row of baton_internal.queue as it is now, past the cache and without its relations (view, heap, map, id_sequence

@@ -70,11 +70,11 @@ void row_values(Relation heap, HeapTuple row, Datum* values, bool* nulls) {
   }
 }
 
-Datum token_datum(const Queue* q, const Claimed& c, const SipKey& key) {
+Datum token_datum(const Queue* q, int32 incarnation, const Claimed& c, const SipKey& key) {
   Token t;
   t.database = MyDatabaseId;
   t.queue = static_cast<uint32>(q->id);
-  t.incarnation = static_cast<uint32>(q->incarnation);
+  t.incarnation = static_cast<uint32>(incarnation);
   t.segment = static_cast<uint16>(c.segment);
   t.epoch = c.epoch;
   t.block = c.place.block;
@@ -93,6 +93,9 @@ void put_deliveries(const Queue* q, const ClaimResult& r, Tuplestorestate* store
   if (r.count == 0) return;
   SipKeyPair pair = token_key();
   SipKey key{pair.k0, pair.k1};
+  // Read when the slots have been taken: a fence that passes them from now on ends these claims, and one that has passed
+  // them has been committed, or its commit kills these tokens.
+  int32 incarnation = incarnation_now(q);
   Relation heap = nullptr;
   int opened = -1;
   for (int i = 0; i < r.count; i++) {
@@ -118,7 +121,7 @@ void put_deliveries(const Queue* q, const ClaimResult& r, Tuplestorestate* store
       v[to] = d;
       n[to] = false;
     };
-    set(kToken, token_datum(q, c, key));
+    set(kToken, token_datum(q, incarnation, c, key));
     set(kId, Int64GetDatum(c.slot.id));
     copy(kMessageId, kRowMessageId);
     copy(kRoutingKey, kRowRoutingKey);
