@@ -167,7 +167,7 @@ BEGIN
     PERFORM baton.resume('q');
     FOREACH ahead IN ARRAY ARRAY['11d', '12d'] LOOP
         PERFORM set_config('pg_baton.clock_offset', ahead, true);
-        LOOP
+        FOR i IN 1..20 LOOP
             INSERT INTO done SELECT t.id, 'left over' FROM baton.take('q', max_items => 1000) t;
             EXIT WHEN NOT FOUND;
         END LOOP;
