@@ -1,4 +1,4 @@
--- One row per slot of a map. For views, check() and tests; needs SELECT on the queue's view or membership in pg_monitor.
+-- One row per slot of a map. For the queues' views and for tests. Checks no privilege: the schema is closed.
 CREATE FUNCTION baton_internal.map_slots(segment regclass)
     RETURNS TABLE (tid tid, block bigint, idx integer, lane integer, id bigint, state text, kind text, xid xid8, generation bigint,
                    failures integer, key_hash integer, deadline timestamptz, due timestamptz, claimed_at timestamptz, started_at timestamptz,

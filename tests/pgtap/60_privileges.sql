@@ -1,7 +1,7 @@
 -- Privileges are those of the queue's view: who may do what, and who not even see that there is something.
 \ir prelude.psql
 
-SELECT plan(112);
+SELECT plan(114);
 CREATE TABLE roles (name text);
 INSERT INTO roles SELECT 'baton_test_' || r FROM unnest('{none,producer,worker,looker,oncall,chief,monitor,owner,heir,noinherit}'::text[]) r;
 SELECT format('DROP ROLE IF EXISTS %I', name) FROM roles \gexec
@@ -191,6 +191,13 @@ GRANT INSERT ON business TO baton_test_none, baton_test_producer;
 CREATE TRIGGER o AFTER INSERT ON business REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION baton.outbox('q');
 SELECT is(may('producer', 'INSERT INTO business VALUES (1)'), 'no error', 'outbox: with INSERT on the queue');
 SELECT is(may('none', 'INSERT INTO business VALUES (1)'), '42501: permission denied for queue "q"', 'outbox: without it');
+
+-- a view of the application looks for its owner, like any view
+CREATE VIEW looks AS SELECT id, state FROM baton_queue.q;
+GRANT SELECT ON looks TO baton_test_none;
+SELECT is(may('none', 'SELECT * FROM looks'), 'no error', 'a view of the application over a queue''s view looks for its owner');
+SELECT is(may('none', 'SELECT * FROM baton_queue.q'), '42501: permission denied for view q', 'the queue''s own view is closed as before');
+DROP VIEW looks;
 
 -- ownership
 SELECT is(may('owner', 'ALTER VIEW baton_queue.q OWNER TO baton_test_none'), '42501: must be member of role "baton_test_none"', 'a queue is given away as a view is');

@@ -101,12 +101,13 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
     case Verdict::kExtend: {
       int64 lease = s->has_lease ? s->lease_us : q->lease;
       int64 deadline = s->now + lease;
-      if (deadline - slot_claimed_at(owned) > q->max_lifetime) {
+      // The token knows the time of the claim; out of the slot it comes rounded, and each extension would round again.
+      if (deadline - s->token.claimed_at > q->max_lifetime) {
         s->outcome = Outcome::kLifetimeExceeded;
         break;
       }
       if (deadline > owned.deadline) {  // never shortened
-        out->held_ms = static_cast<uint32>((deadline - slot_claimed_at(owned) + 999) / 1000);
+        out->held_ms = static_cast<uint32>((deadline - s->token.claimed_at + 999) / 1000);
         out->deadline = deadline;
       }
       s->outcome = Outcome::kExtended;
