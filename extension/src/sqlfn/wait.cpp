@@ -20,6 +20,7 @@ constexpr int64 kStatementTimeoutMarginUs = 100000;
 
 struct WaitState {
   int count;
+  bool woken;  // somebody woke us, and we have not looked since
   int32 ids[kMaxWaitQueues];
   char names[kMaxWaitQueues][NAMEDATALEN];
 };
@@ -48,10 +49,13 @@ bool stop_waiting(const WaitState& w) {
   return woken;
 }
 
+void wake_another(const WaitState& w) {
+  for (int i = 0; i < w.count; i++) wake_waiters(MyDatabaseId, w.ids[i], 1);
+}
+
 void exit_waiter(int, Datum arg) {
   auto* w = reinterpret_cast<WaitState*>(DatumGetPointer(arg));
-  if (stop_waiting(*w))
-    for (int i = 0; i < w->count; i++) wake_waiters(MyDatabaseId, w->ids[i], 1);
+  if (stop_waiting(*w) || w->woken) wake_another(*w);
 }
 
 // Looks with a snapshot of its own, which is gone when it returns. *next_at: when something is next known to come due.
@@ -110,6 +114,7 @@ const char* wait_loop(WaitState* w, int64 timeout_us, int* which) {
     }
     fresh_transaction();
     if (ready) return "ready";
+    w->woken = false;
     // A paused queue is waited for as well: a loop of claim and wait must not spin until somebody resumes it.
     TimestampTz now = GetCurrentTimestamp();
     if (now >= end) return paused ? "paused" : "timeout";
@@ -124,7 +129,7 @@ const char* wait_loop(WaitState* w, int64 timeout_us, int* which) {
     (void)rc;
     // Woken: stay registered, but as waiting again, before looking.
     uint32 expected = 2;
-    pg_atomic_compare_exchange_u32(&shared->waiters[my_proc_number()].state, &expected, 1);
+    if (pg_atomic_compare_exchange_u32(&shared->waiters[my_proc_number()].state, &expected, 1)) w->woken = true;
     if (ConfigReloadPending) {
       ConfigReloadPending = false;
       ProcessConfigFile(PGC_SIGHUP);
@@ -155,7 +160,9 @@ const char* run_wait(FunctionCallInfo fcinfo, WaitState* w, int64 timeout_us, in
     reason = wait_loop(w, timeout_us, which);
   }
   PG_END_ENSURE_ERROR_CLEANUP(exit_waiter, PointerGetDatum(w));
-  stop_waiting(*w);
+  // One wake-up stands for one message: what is found pays for one of them. Without one, a wake-up meant what was found.
+  bool again = stop_waiting(*w);
+  if (*which >= 0 ? again && w->woken : again) wake_another(*w);
   if (*which >= 0) owe_wake(w->ids[*which]);
   SPI_finish();
   return reason;
