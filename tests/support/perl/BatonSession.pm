@@ -123,6 +123,8 @@ sub quit
 	my ($s) = @_;
 	return unless $s->{process};
 	close $s->{in};
+	# in the middle of a statement it would not look at its input
+	kill 'TERM', $s->{process} if defined $s->{mark};
 	waitpid $s->{process}, 0;
 	delete $s->{process};
 	return;
