@@ -28,6 +28,8 @@ void ask_row(const Segment& segment, SurveySlot* s, TimestampTz now) {
   bool live = fetch_row(segment.heap, s->slot, GetActiveSnapshot(), nullptr, 0, nullptr, nullptr);
   bool inserted = slot_state(s->slot) == SlotState::kInserted;
   s->status = live == inserted ? XidStatus::kCommitted : XidStatus::kAborted;
+  // A release leaves its row alone; the verbs take it as done (leasemap/resolve.cpp).
+  if (!inserted && releases(slot_kind(s->slot))) s->status = XidStatus::kCommitted;
   resolve_slot(s->slot, s->status);
   s->phase = slot_phase(s->slot, s->status, now);
 }
