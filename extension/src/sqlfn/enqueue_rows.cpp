@@ -69,7 +69,16 @@ void insert_rows_many(Relation heap, Envelope* rows, int count, NewSlot* slots) 
   FreeTupleDesc(desc);
 }
 
-// A replicable queue has a primary key on id beside the map.
+// The relation cache has the list since the map was found; it is made again only after an invalidation.
+bool has_other_indexes(Relation heap) {
+  if (heap->rd_indexvalid) return list_length(heap->rd_indexlist) > 1;
+  List* indexes = RelationGetIndexList(heap);
+  bool more = list_length(indexes) > 1;
+  list_free(indexes);
+  return more;
+}
+
+// A replicable queue has a primary key on id beside the map. Any other index would silently miss what is enqueued.
 void insert_other_indexes(const Segment& segment, const NewSlot* slots, int count) {
   List* indexes = RelationGetIndexList(segment.heap);
   ListCell* lc;
@@ -194,7 +203,7 @@ void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
       insert_rows_one(segment.heap, chunk, n, slots);
     else
       insert_rows_many(segment.heap, chunk, n, slots);
-    if (queue->replicable) insert_other_indexes(segment, slots, n);
+    if (has_other_indexes(segment.heap)) insert_other_indexes(segment, slots, n);
     bool extended = false;
     for (int i = 0; i < n;) {
       int run = 1;
