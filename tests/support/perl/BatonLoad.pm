@@ -37,6 +37,7 @@ sub start
 	my $l = bless {
 		node => $node, queue => $opt{queue}, pids => [], logs => [],
 		name => 'load' . ++$loads, rollbacks => $opt{rollbacks} // 1, lease => $opt{lease} // '2 min', batch => $opt{batch} // 4,
+		tolerate => $opt{tolerate},
 		payload => sprintf '{"n": "%s"}', 'x' x ($opt{padding} // 1)
 	}, $class;
 	$l->{stop_file} = "$PostgreSQL::Test::Utils::tmp_check/$l->{name}.stop";
@@ -53,7 +54,8 @@ sub start
 	return $l;
 }
 
-# One process. It ends when it is told to, or when the server is gone; any error of SQL is a failure of the test.
+# One process. It ends when it is told to, or when the server is gone; any error of SQL is a failure of the test, unless
+# the pattern "tolerate" of the load says that it may happen: then the step is rolled back, and its outcome unknown.
 sub run
 {
 	my ($l, $step, $log, $name) = @_;
@@ -65,6 +67,11 @@ sub run
 		eval { $step->($l, $s, sub { syswrite $fh, join(' ', @_) . "\n" }, $name); 1 } or do
 		{
 			return 0 if $s->lost || $@ =~ /connection lost|57P0[123]/;
+			if ($l->{tolerate} && $@ =~ $l->{tolerate})
+			{
+				$s->try('ROLLBACK');
+				next;
+			}
 			syswrite $fh, "error $@\n";
 			return 1;
 		};
@@ -95,6 +102,7 @@ sub work
 	my ($l, $s, $log, $name) = @_;
 	my @got = split /\n/, $s->query(
 		"SELECT id, token, generation FROM baton.claim('$l->{queue}', '$name', $l->{batch}, '$l->{lease}')");
+	$s->query("CALL baton.wait('$l->{queue}', '50 ms')") unless @got;
 	$log->('claimed', split /\|/) for @got;
 	for (@got)
 	{
@@ -147,6 +155,7 @@ sub take
 	$log->('trying', @ids) if @ids;
 	$s->query('COMMIT');
 	$log->('acked', @ids) if @ids;
+	$s->query("CALL baton.wait('$l->{queue}', '50 ms')") unless @ids;
 	return;
 }
 
@@ -164,12 +173,24 @@ sub events
 	return @events;
 }
 
+# reads on where it stopped the last time
 sub count
 {
 	my ($l, $kind) = @_;
-	my $n = 0;
-	for my $e ($l->events) { $n += $kind eq 'claimed' ? 1 : @$e - 1 if $e->[0] eq $kind; }
-	return $n;
+	for my $log (grep { -e } @{ $l->{logs} })
+	{
+		open my $fh, '<', $log or die "$log: $!";
+		seek $fh, $l->{at}{$log} // 0, 0;
+		while (my $line = <$fh>)
+		{
+			last if $line !~ /\n\z/;
+			$l->{at}{$log} = tell $fh;
+			my ($event, @rest) = split ' ', $line;
+			die "$log: $line" if $event eq 'error';
+			$l->{counts}{$event} += $event eq 'claimed' ? 1 : @rest;
+		}
+	}
+	return $l->{counts}{$kind} // 0;
 }
 
 sub wait_for
