@@ -71,10 +71,11 @@ for my $round (1 .. 5)
 	$enqueued += @ids;
 	$acked += grep { $seen->{$_}{state} eq 'acked' } @ids;
 	$held += keys %claimed;
-	# Time passes, so that the leases which the spent tokens were told are over, and segments can be reclaimed.
+	# Time passes, so that the leases which the spent tokens were told are over, and segments can be reclaimed (draining is
+	# two hours ahead).
 	BatonLoad::drain($node, 'q') if $round == 3;
 	$s->quit;
-	$node->append_conf('postgresql.conf', "pg_baton.clock_offset = '${round}h'");
+	$node->append_conf('postgresql.conf', "pg_baton.clock_offset = '" . 3 * $round . "h'");
 	$node->reload;
 	wait_until(
 		sub {

@@ -36,7 +36,7 @@ sub start
 	my ($class, $node, %opt) = @_;
 	my $l = bless {
 		node => $node, queue => $opt{queue}, pids => [], logs => [],
-		name => 'load' . ++$loads, rollbacks => $opt{rollbacks} // 1, lease => $opt{lease} // '2 min', batch => $opt{batch} // 4,
+		name => "load$$." . ++$loads, rollbacks => $opt{rollbacks} // 1, lease => $opt{lease} // '2 min', batch => $opt{batch} // 4,
 		tolerate => $opt{tolerate},
 		payload => sprintf '{"n": "%s"}', 'x' x ($opt{padding} // 1)
 	}, $class;
@@ -54,6 +54,8 @@ sub start
 	return $l;
 }
 
+# (The files of a load carry the number of the test process: several tests share the folder.)
+#
 # One process. It ends when it is told to, or when the server is gone; any error of SQL is a failure of the test, unless
 # the pattern "tolerate" of the load says that it may happen: then the step is rolled back, and its outcome unknown.
 sub run
