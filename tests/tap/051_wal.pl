@@ -72,8 +72,10 @@ $s->query("SELECT count(*) FROM baton.claim('q', 'w', 10)");
 is(written(("SELECT count(*) FROM baton.claim('q', 'w', 10)") x 50), 0, 'a claim that finds nothing writes nothing');
 is(written(("SELECT count(*) FROM baton.take('q', 10)") x 50), 0, 'nor does a take');
 is(written(("CALL baton.wait('q', '1 ms')") x 20), 0, 'nor does waiting');
-is(written('SELECT count(*) FROM baton.queue_stats', 'SELECT count(*) FROM baton.in_flight', 'SELECT count(*) FROM baton.segments'), 0, 'nor do views of maps');
-is(written("SELECT count(*) FROM baton.check('q')"), 0, 'nor does check');
+# PostgreSQL prunes a page of a table, a catalog among them, when it is read; then there is nothing left to prune
+my @looks = ('SELECT count(*) FROM baton.queue_stats', 'SELECT count(*) FROM baton.in_flight', 'SELECT count(*) FROM baton.segments', "SELECT count(*) FROM baton.check('q')");
+$s->query($_) for @looks;
+is(written(@looks), 0, 'nor do views and check');
 @t = claimed(1);
 $s->query("SELECT id FROM baton.enqueue('q', '1', delay => '1 h')");
 $s->query("SELECT count(*) FROM baton.claim('q', 'w', 10)");
