@@ -370,7 +370,8 @@ void claim_from_lane(Claimer* c, uint32 lane) {
         continue;
       }
       case ReserveResult::kRange:
-        revisits--;
+        // Below one, the range came from the frontier.
+        if (revisits > 0) revisits--;
         hold_range(c->key, range);
         c->stale = 0;
         look_at_range(c, range);
