@@ -2,10 +2,6 @@
 // on-disk format (map pages belong to one lane; a moved row remembers its lane), so the packing never changes.
 #pragma once
 
-#ifdef POSTGRES_H
-// Plain C++: must be includable before any server header.
-#endif
-
 #include <cstdint>
 
 namespace baton {

@@ -296,7 +296,6 @@ void note_claim(const LaneKey& lane, BlockNumber block, uint8 index, uint64 nonc
 
 void begin_verb() { verb_start = claims.count; }
 void end_verb() { verb_start = -1; }
-bool has_claims() { return claims.count > 0; }
 
 void reserve_settle_notes(int n) { settles.reserve(n); }
 

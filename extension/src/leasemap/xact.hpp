@@ -44,6 +44,4 @@ void end_looking(bool found_for_myself);
 void note_sweep(const LaneKey& lane);
 void sweep_done();
 
-bool has_claims();
-
 }  // namespace baton

@@ -506,4 +506,15 @@ void claim_messages(const ClaimRequest& request, ClaimResult* result) {
   pfree(c);
 }
 
+bool something_to_claim(Queue* queue) {
+  ClaimRequest r;
+  memset(&r, 0, sizeof(r));
+  r.queue = queue;
+  r.max_items = 1;
+  r.probe = true;
+  ClaimResult result;
+  claim_messages(r, &result);
+  return result.found;
+}
+
 }  // namespace baton

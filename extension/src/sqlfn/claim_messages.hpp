@@ -35,4 +35,7 @@ struct ClaimResult {
 // Claims up to max_items messages. Every way out gives back what was reserved and not claimed. The caller flushes.
 void claim_messages(const ClaimRequest& request, ClaimResult* result);
 
+// Would a claim find anything now, by the active snapshot? Claims nothing.
+bool something_to_claim(Queue* queue);
+
 }  // namespace baton

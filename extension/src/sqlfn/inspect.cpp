@@ -246,14 +246,7 @@ Datum why_empty(FunctionCallInfo fcinfo) {
     why = "paused";
   if (!why) {
     require_writable("why_empty");
-    ClaimRequest r;
-    memset(&r, 0, sizeof(r));
-    r.queue = q;
-    r.max_items = 1;
-    r.probe = true;
-    ClaimResult result;
-    claim_messages(r, &result);
-    if (!result.found) why = "empty";
+    if (!something_to_claim(q)) why = "empty";
   }
   if (!why) {
     fcinfo->isnull = true;

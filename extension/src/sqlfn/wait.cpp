@@ -66,15 +66,9 @@ Look look(const char* name, TimestampTz* next_at) {
   if (q->paused) return Look::kPaused;
   if (!q->at_home || !claims_enabled) return Look::kNothing;
   PushActiveSnapshot(GetLatestSnapshot());
-  ClaimRequest r;
-  memset(&r, 0, sizeof(r));
-  r.queue = q;
-  r.max_items = 1;
-  r.probe = true;
-  ClaimResult result;
-  claim_messages(r, &result);
+  bool found = something_to_claim(q);
   PopActiveSnapshot();
-  if (result.found) return Look::kReady;
+  if (found) return Look::kReady;
   bool has_work;
   TimestampTz next = queue_next_at(q, &has_work);
   if (next < *next_at) *next_at = next;
