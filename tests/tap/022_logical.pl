@@ -14,6 +14,7 @@ for my $s ($o, $n)
 {
 	$s->query("SELECT baton.create_queue('keyed', replicable => true, backoff => '0 s', segments => 2)");
 	$s->query("SELECT baton.create_queue('plain', segments => 2)");
+	$s->query("SELECT baton.create_queue('turning', replicable => true, segments => 2, segment_bytes => 65536)");
 	$s->query('CREATE TABLE effect (id bigint PRIMARY KEY, by text)');
 }
 
@@ -54,6 +55,18 @@ ok(wait_until(sub { $n->query('SELECT count(*) FROM baton_queue.keyed') == 15 &&
 $o->query("SELECT count(*) FROM baton.enqueue_batch('keyed', array_fill('2'::jsonb, ARRAY[5]))");
 ok(wait_until(sub { $n->query('SELECT count(*) FROM baton_queue.keyed') == 20 }, 'five more'), 'five more arrive');
 is_sound($old, 'keyed');
+
+# ---- a segment that is reclaimed at the publisher is not emptied at the subscriber: what it holds there is not the same work
+$n->query("INSERT INTO baton_data.q3_0 (id, payload) VALUES (1000000, '1')");
+$o->query("SELECT count(*) FROM baton.enqueue_batch('turning', array_fill(to_jsonb(repeat('x', 700)), ARRAY[500]))");
+1 while $o->query("SELECT count(*) FROM baton.take('turning', 1000)") > 0;
+$o->query("SET pg_baton.clock_offset = '1h'");
+my $epoch = "SELECT epoch FROM baton_internal.map_meta('baton_data.q3_0')";
+my $before = $o->query($epoch);
+ok(wait_until(sub { $o->query("SELECT baton_internal.rotate('turning')"); $o->query($epoch) > $before }, 'the rotation'), 'a segment is reclaimed at the publisher');
+$o->query('RESET pg_baton.clock_offset');
+$old->wait_for_catchup('green', 'replay', $o->query('SELECT pg_current_wal_insert_lsn()'));
+is($n->query('SELECT string_agg(id::text, $$ $$) FROM baton_data.q3_0'), '1000000', 'at the subscriber only what was settled has gone');
 
 # ---- the change: claims stop here, what is under way is finished or given back, and then it goes on there
 my $late = $o->query("SELECT token FROM baton.claim('keyed', 'blue', lease => '1 h')");
