@@ -71,7 +71,8 @@ sub run
 			return 0 if $s->lost || $@ =~ /connection lost|57P0[123]/;
 			if ($l->{tolerate} && $@ =~ $l->{tolerate})
 			{
-				$s->try('ROLLBACK');
+				# A cancellation may hit the ROLLBACK as well.
+				1 until $s->try('ROLLBACK')->ok || $s->lost;
 				next;
 			}
 			syswrite $fh, "error $@\n";
