@@ -9,6 +9,7 @@ package BatonToken;
 use strict;
 use warnings;
 use integer;
+no warnings 'portable';    # 64-bit numbers
 use Exporter 'import';
 
 our @fields = qw(database queue incarnation segment epoch block index id generation nonce claimed_at);
