@@ -7,7 +7,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('prepared', conf => "max_prepared_transactions = 20\npg_baton.sweep_interval = 500ms\npg_baton.settle_timeout = 200ms\nautovacuum = off\n");
+# No sweep finds by chance what nobody has said, until the test comes to what only a sweep can find.
+my $node = new_node('prepared', conf => "max_prepared_transactions = 20\npg_baton.sweep_interval = '1h'\npg_baton.settle_timeout = 200ms\nautovacuum = off\n");
 my $s = session($node);
 my $gid = 0;
 
@@ -145,6 +146,8 @@ $s->query("COMMIT PREPARED 'seg'");
 is(claim_soon('ring'), $id, 'a full ring waits for a prepared enqueue');
 
 # ---- more than the list of prepared ranges holds
+$node->append_conf('postgresql.conf', "pg_baton.sweep_interval = 500ms");
+$node->reload;
 $s->query("SELECT baton.create_queue('many', backoff => '0 s', max_attempts => 100)");
 $s->query("SELECT count(*) FROM baton.enqueue_batch('many', array_fill('1'::jsonb, ARRAY[700]))");
 my @tokens = split /\n/, $s->query("SELECT token FROM baton.claim('many', 'w', 700, '10 min')");
