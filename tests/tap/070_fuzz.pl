@@ -196,6 +196,19 @@ $typed = qr/^(?:ok|22\w{3}|0A000|42704|42710|53400|54\w{3}|23502|42804|42883|550
 is(scalar(@untyped), 0, scalar(@calls) . ' calls of other functions: success or a typed error')
   or diag(map { "$calls[$_]\n  $answered[$_]\n" } @untyped[ 0 .. ($#untyped > 5 ? 5 : $#untyped) ]);
 is_sound($node, $_) for 'q', 'other';
+# ---- a function in the select list is expanded for each of its columns: it must be called once all the same
+my $last = $s->query("SELECT max(id) FROM baton_queue.q");
+for ("SELECT (baton.enqueue('q', '1')).*", "SELECT (baton.enqueue_bytes('q', 'x')).*", "SELECT (baton.enqueue_batch('q', '{1}')).*", "SELECT (e).* FROM (SELECT baton.enqueue('q', '1') e OFFSET 0) x")
+{
+	$s->query($_);
+	is($s->query("SELECT count(*) FROM baton_queue.q WHERE id > $last"), 1, "$_ enqueues one message");
+	$last = $s->query("SELECT max(id) FROM baton_queue.q");
+}
+my $token = $s->query("SELECT token FROM baton.claim('q', 'w', lease => '1 h')");
+my ($failures) = $s->query("SELECT (baton.release('$token', '1 h')).*") =~ /\|(\d+)$/;
+is($failures, 1, 'a release in the select list counts one failure');
+is($s->query("SELECT count(*) FROM (SELECT (baton.settle(ARRAY['$token'], '{ack}')).*) x"), 1, 'settle too is called once');
+
 is(server_crashes($node), 0, 'the server is up and nothing has crashed');
 is($s->query('SELECT 1'), 1, 'and the session is the same');
 diag("BATON_SEED=$seed") unless Test::More->builder->is_passing;
