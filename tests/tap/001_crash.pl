@@ -13,6 +13,7 @@ use Test::More;
 # starts from pages in every state, and small segments make the ring turn under the load.
 my $node = new_node(
 	'crash',
+	checksums => 1,
 	conf => q{
 max_wal_size = 48MB
 min_wal_size = 32MB
@@ -24,11 +25,11 @@ BatonLoad::make_tables($node);
 $node->safe_psql('postgres', "SELECT baton.create_queue('q', segment_bytes => 65536, max_attempts => 1000)");
 
 my ($enqueued, $acked, $held) = (0, 0, 0);
-for my $round (1 .. 5)
+for my $round (1 .. 8)
 {
 	my $load = BatonLoad->start($node, queue => 'q', producers => 2, workers => 2, takers => 1, padding => 1000);
-	$load->wait_for(enqueued => 300);
-	$load->wait_for(acked => 150);
+	$load->wait_for(enqueued => 400);
+	$load->wait_for(acked => 200);
 	$node->safe_psql('postgres', 'CHECKPOINT') if $round == 2;
 	kill_server($node);
 	$load->stop;
@@ -89,4 +90,6 @@ cmp_ok($node->safe_psql('postgres', "SELECT max(epoch) - min(epoch) FROM baton.s
 BatonLoad::drain($node, 'q');
 BatonLoad::books_balance($node, 'q', 'in the end every message had its effect once');
 is_sound($node, 'q');
+$node->stop;
+command_ok([ $node->installed_command('pg_checksums'), '--check', '-D', $node->data_dir ], 'every page has the right checksum');
 done_testing();

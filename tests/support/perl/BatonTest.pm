@@ -18,6 +18,7 @@ our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_s
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
+#   checksums => 1: pages carry checksums
 #   fsync => 1: for tests that pull the plug; nodes have it off by default
 # The server comes back by itself after a crash of a backend, unlike PostgreSQL's own test nodes.
 sub new_node
@@ -26,7 +27,7 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(
 		allows_streaming => $opt{streaming} // 0,
-		extra => [ '--locale=C.UTF-8', '-E', 'UTF8' ]);
+		extra => [ '--locale=C.UTF-8', '-E', 'UTF8', $opt{checksums} ? '-k' : () ]);
 	$node->append_conf('postgresql.conf', "restart_after_crash = on\n");
 	$node->append_conf('postgresql.conf', "fsync = on\n") if $opt{fsync};
 	$node->append_conf('postgresql.conf', $opt{conf}) if defined $opt{conf};
@@ -140,9 +141,20 @@ sub kill_server
 	my @children = split ' ', slurp_file("/proc/$postmaster/task/$postmaster/children");
 	$node->kill9;
 	kill 'KILL', @children;
-	wait_until(sub { !grep { kill 0, $_ } $postmaster, @children }, 'the killed processes to be gone')
+	wait_until(sub { !grep { is_running($_) } $postmaster, @children }, 'the killed processes to be gone')
 	  or BAIL_OUT('a killed server lives on');
+	# Whoever adopted them may take seconds to notice, and a number that is still in use would keep the server from starting.
+	unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock';
 	return;
+}
+
+# not gone, nor dead and only waiting for its parent to notice
+sub is_running
+{
+	my ($pid) = @_;
+	open my $fh, '<', "/proc/$pid/stat" or return 0;
+	my $stat = <$fh> // return 0;
+	return $stat !~ /\) [ZX] /;
 }
 
 # crash_and_start(NODE): that, and then recovery
