@@ -23,7 +23,16 @@ CREATE TABLE baton_internal.queue (
     max_payload_bytes integer     NOT NULL,
     max_headers_bytes integer     NOT NULL,
     paused            boolean     NOT NULL DEFAULT false,
-    created_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+    created_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    -- since 0.2.0
+    retention           interval NOT NULL DEFAULT '0',
+    replay_window       interval NOT NULL DEFAULT '0',
+    expired             text     NOT NULL DEFAULT 'drop' CHECK (expired IN ('drop', 'keep')),
+    expiry_ends_lease   boolean  NOT NULL DEFAULT false,
+    start_within        interval NOT NULL DEFAULT '0',
+    notify              boolean  NOT NULL DEFAULT false,
+    held                text,        -- why nothing that is retained may go (hold); NULL: no hold
+    rotation_held_until timestamptz  -- no truncation before (hold_rotation)
 );
 COMMENT ON TABLE baton_internal.queue IS 'queue definitions';
 CREATE SEQUENCE baton_internal.queue_id_seq AS integer;

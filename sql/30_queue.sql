@@ -5,7 +5,9 @@ CREATE FUNCTION baton.create_queue(
     max_attempts integer DEFAULT NULL, claim_ceiling integer DEFAULT NULL, backoff interval DEFAULT NULL, max_backoff interval DEFAULT NULL,
     max_delay interval DEFAULT NULL, max_payload_bytes integer DEFAULT NULL, max_headers_bytes integer DEFAULT NULL,
     durability text DEFAULT NULL, claim_flush boolean DEFAULT NULL, segments integer DEFAULT NULL, segment_bytes bigint DEFAULT NULL,
-    replicable boolean DEFAULT NULL)
+    replicable boolean DEFAULT NULL,
+    retention interval DEFAULT NULL, replay_window interval DEFAULT NULL, expired text DEFAULT NULL, expiry_ends_lease boolean DEFAULT NULL,
+    start_within interval DEFAULT NULL, notify boolean DEFAULT NULL)
     RETURNS boolean AS 'MODULE_PATHNAME', 'baton_create_queue' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.create_queue IS 'make a queue; true if it was created';
 
@@ -14,7 +16,9 @@ CREATE FUNCTION baton.alter_queue(
     lease interval DEFAULT NULL, min_lease interval DEFAULT NULL, max_lease interval DEFAULT NULL, max_lifetime interval DEFAULT NULL,
     max_attempts integer DEFAULT NULL, claim_ceiling integer DEFAULT NULL, backoff interval DEFAULT NULL, max_backoff interval DEFAULT NULL,
     max_delay interval DEFAULT NULL, max_payload_bytes integer DEFAULT NULL, max_headers_bytes integer DEFAULT NULL,
-    durability text DEFAULT NULL, claim_flush boolean DEFAULT NULL, segment_bytes bigint DEFAULT NULL)
+    durability text DEFAULT NULL, claim_flush boolean DEFAULT NULL, segment_bytes bigint DEFAULT NULL,
+    retention interval DEFAULT NULL, replay_window interval DEFAULT NULL, expired text DEFAULT NULL, expiry_ends_lease boolean DEFAULT NULL,
+    start_within interval DEFAULT NULL, notify boolean DEFAULT NULL)
     RETURNS void AS 'MODULE_PATHNAME', 'baton_alter_queue' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.alter_queue IS 'change options of a queue; NULL leaves an option as it is';
 

@@ -38,7 +38,8 @@ CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
 CREATE VIEW baton_internal.visible_queue WITH (security_barrier) AS
 SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.segment_bytes, q.lease, q.min_lease, q.max_lease,
        q.max_lifetime, q.max_attempts, q.claim_ceiling, q.backoff, q.max_backoff, q.max_delay, q.max_payload_bytes,
-       q.max_headers_bytes, q.paused, q.created_at, q.incarnation,
+       q.max_headers_bytes, q.paused, q.created_at, q.incarnation, q.retention, q.replay_window, q.expired, q.expiry_ends_lease,
+       q.start_within, q.notify, q.held, q.rotation_held_until,
        baton_internal.at_home(q.home_system, q.home_database) AS at_home,
        v.oid AS view_oid, v.relowner AS owner,
        v.relkind = 'v'
@@ -204,9 +205,17 @@ BEGIN ATOMIC
         (14, 'segments', q.segments::text, 'work tables in the ring; fixed'),
         (15, 'segment_bytes', q.segment_bytes::text, 'size at which enqueues move on to the next segment'),
         (16, 'replicable', q.replicable::text, 'segments have a primary key; fixed'),
-        (17, 'paused', q.paused::text, 'no message is handed out'),
-        (18, 'at_home', q.at_home::text, 'false: a copy that hands out nothing until baton.adopt'),
-        (19, 'id', q.id::text, 'segments are baton_data.q<id>_<n>')
+        (17, 'retention', q.retention::text, 'how long an acknowledged message is kept; 0: not'),
+        (18, 'replay_window', q.replay_window::text, 'how long a retained message can be replayed at least'),
+        (19, 'expired', q.expired, 'drop or keep (in quarantine) a message whose expiry has passed'),
+        (20, 'expiry_ends_lease', q.expiry_ends_lease::text, 'a lease does not run beyond the message''s expiry'),
+        (21, 'start_within', q.start_within::text, 'a claim not started by then may be taken away; 0: no limit'),
+        (22, 'notify', q.notify::text, 'a worker sends NOTIFY when there is work, at most every 50 ms'),
+        (23, 'paused', q.paused::text, 'no message is handed out'),
+        (24, 'held', COALESCE(q.held, 'no'), 'why nothing that is retained may go (hold)'),
+        (25, 'rotation_held_until', COALESCE(q.rotation_held_until::text, 'no'), 'no segment is truncated before (hold_rotation)'),
+        (26, 'at_home', q.at_home::text, 'false: a copy that hands out nothing until baton.adopt'),
+        (27, 'id', q.id::text, 'segments are baton_data.q<id>_<n>')
     ) o (ord, option, value, meaning)
     ORDER BY o.ord;
 END;

@@ -1,7 +1,7 @@
 -- create_queue: defaults, every option at its limits, refusals that leave nothing behind.
 \ir prelude.psql
 
-SELECT plan(105);
+SELECT plan(124);
 
 CREATE FUNCTION option(queue text, option text) RETURNS text LANGUAGE sql AS
 $$ SELECT d.value FROM baton.describe_queue(option.queue) d WHERE d.option = option.option $$;
@@ -11,7 +11,8 @@ SELECT results_eq($$SELECT option, value FROM baton.describe_queue('plain') WHER
     ('lease', '00:00:30'), ('min_lease', '00:00:00.1'), ('max_lease', '12:00:00'), ('max_lifetime', '12:00:00'), ('max_attempts', '20'),
     ('claim_ceiling', '1000'), ('backoff', '00:00:01'), ('max_backoff', '01:00:00'), ('max_delay', '30 days'), ('max_payload_bytes', '1048576'),
     ('max_headers_bytes', '65536'), ('durability', 'local'), ('claim_flush', 'true'), ('segments', '3'), ('segment_bytes', '134217728'),
-    ('replicable', 'false'), ('paused', 'false'), ('at_home', 'true')$$, 'defaults');
+    ('replicable', 'false'), ('retention', '00:00:00'), ('replay_window', '00:00:00'), ('expired', 'drop'), ('expiry_ends_lease', 'false'),
+    ('start_within', '00:00:00'), ('notify', 'false'), ('paused', 'false'), ('held', 'no'), ('rotation_held_until', 'no'), ('at_home', 'true')$$, 'defaults');
 SELECT is_empty($$SELECT * FROM baton.describe_queue('plain') WHERE meaning IS NULL OR value IS NULL$$, 'every option has a value and a meaning');
 
 SELECT is(error_of($$SELECT baton.create_queue('plain')$$), '42710: queue "plain" already exists', 'twice');
@@ -37,6 +38,9 @@ INSERT INTO ranges VALUES
     ('max_delay', '0', '180 days', '-0.000001 s', '180 days 0.000001 s', 'backoff => ''0'', max_backoff => ''0'''),
     ('max_payload_bytes', '0', '268435455', '-1', '268435456', 'max_headers_bytes => 0'),
     ('max_headers_bytes', '0', '1048576', '-1', '1048577', 'max_payload_bytes => 0'),
+    ('retention', '0', '3660 days', '-0.000001 s', '3660 days 0.000001 s', 'max_lease => ''1 day'', max_lifetime => ''1 day'''),
+    ('replay_window', '0', '3660 days', '-0.000001 s', '3660 days 0.000001 s', 'retention => ''3660 days'''),
+    ('start_within', '0', '7 days', '-0.000001 s', '7 days 0.000001 s', 'max_lease => ''7 days'', max_lifetime => ''7 days'''),
     ('segments', '2', '64', '1', '65', 'max_attempts => 5'),
     ('segment_bytes', '65536', '1099511627776', '65535', '1099511627777', 'max_attempts => 5');
 SELECT is(error_of(format('SELECT baton.create_queue(%L, %I => %L, %s)', option || ' low', option, low, others)), 'no error', option || ' at its lower limit') FROM ranges;
@@ -50,6 +54,20 @@ SELECT is(option('max_lifetime high', 'max_lifetime'), '30 days', 'kept as given
 SELECT is(option('segment_bytes high', 'segment_bytes'), '1099511627776', 'kept as given: largest segment');
 SELECT is(error_of($$SELECT baton.create_queue('x', lease => '8 days')$$), E'22023: lease must be between 00:00:00.1 and 7 days\nDETAIL: The value given is 8 days.', 'says limits and value');
 SELECT is(error_of($$SELECT baton.create_queue('x', segments => 65)$$), E'22023: segments must be between 2 and 64\nDETAIL: The value given is 65.', 'of numbers too');
+
+-- what is kept is kept beyond any lease, whichever of the two is changed (T29)
+SELECT is(error_of($$SELECT baton.create_queue('x', retention => '11 hours')$$),
+          E'22023: max_lease must not be above retention\nDETAIL: max_lease is 12:00:00, retention is 11:00:00.', 'retention below the longest lease');
+SELECT is(error_of($$SELECT baton.create_queue('kept', retention => '12 hours', replay_window => '1 hour', expired => 'keep', expiry_ends_lease => true, start_within => '1 min', notify => true)$$), 'no error', 'as long as it');
+SELECT is(error_of($$SELECT baton.alter_queue('kept', max_lease => '13 hours', max_lifetime => '13 hours')$$),
+          E'22023: max_lease must not be above retention\nDETAIL: max_lease is 13:00:00, retention is 12:00:00.', 'a lease beyond the retention that is there');
+SELECT is(error_of($$SELECT baton.create_queue('x', retention => '12 hours', replay_window => '13 hours')$$),
+          E'22023: replay_window must not be above retention\nDETAIL: replay_window is 13:00:00, retention is 12:00:00.', 'replay beyond what is kept');
+SELECT is(error_of($$SELECT baton.create_queue('x', start_within => '13 hours')$$),
+          E'22023: start_within must not be above max_lease\nDETAIL: start_within is 13:00:00, max_lease is 12:00:00.', 'a start later than any lease');
+SELECT is(error_of($$SELECT baton.create_queue('x', expired => 'burn')$$), E'22023: expired must be drop or keep\nDETAIL: The value given is "burn".', 'a policy that is none');
+SELECT results_eq($$SELECT option, value FROM baton.describe_queue('kept') WHERE option IN ('retention', 'replay_window', 'expired', 'expiry_ends_lease', 'start_within', 'notify')$$,
+    $$VALUES ('retention', '12:00:00'), ('replay_window', '01:00:00'), ('expired', 'keep'), ('expiry_ends_lease', 'true'), ('start_within', '00:01:00'), ('notify', 'true')$$, 'all are kept');
 
 -- lengths of time that are none
 SELECT is(error_of($$SELECT baton.create_queue('x', lease => '1 month')$$), E'22023: lease must be a length of time without months or years\nDETAIL: The value given is 1 mon.', 'a month');

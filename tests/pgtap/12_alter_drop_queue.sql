@@ -13,11 +13,13 @@ SELECT lives_ok($$SELECT baton.alter_queue('q')$$, 'nothing to change');
 SELECT set_eq($$SELECT option, value FROM baton.describe_queue('q')$$, 'SELECT option, value FROM before', 'changes nothing');
 SELECT lives_ok($$SELECT baton.alter_queue('q', lease => '1 min', min_lease => '1 s', max_lease => '10 min', max_lifetime => '1 hour', max_attempts => 5,
     claim_ceiling => 50, backoff => '2 s', max_backoff => '1 min', max_delay => '1 day', max_payload_bytes => 1000, max_headers_bytes => 100,
-    durability => 'async', claim_flush => false, segment_bytes => 1048576)$$, 'all options at once');
-SELECT results_eq($$SELECT option, value FROM baton.describe_queue('q') WHERE option NOT IN ('id', 'paused', 'at_home', 'segments', 'replicable')$$, $$VALUES
+    durability => 'async', claim_flush => false, segment_bytes => 1048576, retention => '1 day', replay_window => '2 hours', expired => 'keep',
+    expiry_ends_lease => true, start_within => '10 s', notify => true)$$, 'all options at once');
+SELECT results_eq($$SELECT option, value FROM baton.describe_queue('q') WHERE option NOT IN ('id', 'paused', 'at_home', 'segments', 'replicable', 'held', 'rotation_held_until')$$, $$VALUES
     ('lease', '00:01:00'), ('min_lease', '00:00:01'), ('max_lease', '00:10:00'), ('max_lifetime', '01:00:00'), ('max_attempts', '5'),
     ('claim_ceiling', '50'), ('backoff', '00:00:02'), ('max_backoff', '00:01:00'), ('max_delay', '1 day'), ('max_payload_bytes', '1000'),
-    ('max_headers_bytes', '100'), ('durability', 'async'), ('claim_flush', 'false'), ('segment_bytes', '1048576')$$, 'all are changed');
+    ('max_headers_bytes', '100'), ('durability', 'async'), ('claim_flush', 'false'), ('segment_bytes', '1048576'), ('retention', '1 day'), ('replay_window', '02:00:00'),
+    ('expired', 'keep'), ('expiry_ends_lease', 'true'), ('start_within', '00:00:10'), ('notify', 'true')$$, 'all are changed');
 
 -- what is changed holds at once, in this session and for messages that are there already
 SELECT is(head_of(format('SELECT FROM baton.enqueue(%L, to_jsonb(repeat(%L, 2000)))', 'q', 'x')), '22023: payload is too large', 'a smaller payload limit holds');

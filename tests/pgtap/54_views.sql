@@ -80,7 +80,7 @@ SELECT is((SELECT string_agg(DISTINCT state, ',' ORDER BY state) FROM baton.segm
 SELECT is((SELECT sum(unsettled)::int FROM baton.segments WHERE queue = 'ring'), 0, 'nothing unsettled');
 
 -- describe_queue
-SELECT is((SELECT count(*)::int FROM baton.describe_queue('q')), 19, 'every option');
+SELECT is((SELECT count(*)::int FROM baton.describe_queue('q')), 27, 'every option');
 SELECT is((SELECT value FROM baton.describe_queue('empty') WHERE option = 'durability'), 'async', 'with its value');
 
 -- health

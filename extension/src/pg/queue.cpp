@@ -68,11 +68,16 @@ Oid need_relation(const char* name, Oid schema) {
   return oid;
 }
 
-int column(TupleDesc desc, const char* name) {
+int find_column(TupleDesc desc, const char* name) {
   for (int i = 0; i < desc->natts; i++) {
     Form_pg_attribute a = TupleDescAttr(desc, i);
     if (!a->attisdropped && strcmp(NameStr(a->attname), name) == 0) return i + 1;
   }
+  return 0;
+}
+
+int column(TupleDesc desc, const char* name) {
+  if (int n = find_column(desc, name)) return n;
   ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                   errmsg("the pg_baton of this database has no column \"%s\" in its queue table", name),
                   errhint("Run ALTER EXTENSION pg_baton UPDATE.")));
@@ -83,6 +88,16 @@ Datum need(HeapTuple tuple, TupleDesc desc, const char* name) {
   Datum d = heap_getattr(tuple, column(desc, name), desc, &null);
   if (null) elog(ERROR, "column \"%s\" of baton_internal.queue is null", name);
   return d;
+}
+
+// A column that older SQL does not have, or that is null: false, and *out is left alone.
+bool given(HeapTuple tuple, TupleDesc desc, const char* name, Datum* out) {
+  int n = find_column(desc, name);
+  if (n == 0) return false;
+  bool null;
+  Datum d = heap_getattr(tuple, n, desc, &null);
+  if (!null) *out = d;
+  return !null;
 }
 
 int64 microseconds(Datum interval) {
@@ -101,6 +116,18 @@ void scan_key(ScanKey key, TupleDesc desc, const char* name, RegProcedure equal,
   int attno = column(desc, name);
   ScanKeyEntryInitialize(key, 0, static_cast<AttrNumber>(attno), BTEqualStrategyNumber, InvalidOid,
                          TupleDescAttr(desc, attno - 1)->attcollation, equal, value);
+}
+
+void read_later_options(HeapTuple t, TupleDesc desc, Queue* out) {
+  Datum d;
+  if (given(t, desc, "retention", &d)) out->retention = microseconds(d);
+  if (given(t, desc, "replay_window", &d)) out->replay_window = microseconds(d);
+  if (given(t, desc, "start_within", &d)) out->start_within = microseconds(d);
+  if (given(t, desc, "expired", &d)) out->keep_expired = strcmp(TextDatumGetCString(d), "keep") == 0;
+  if (given(t, desc, "expiry_ends_lease", &d)) out->expiry_ends_lease = DatumGetBool(d);
+  if (given(t, desc, "notify", &d)) out->notify = DatumGetBool(d);
+  out->held = given(t, desc, "held", &d);
+  if (given(t, desc, "rotation_held_until", &d)) out->rotation_held_until = DatumGetTimestampTz(d);
 }
 
 // What is read from the row, before the relations are looked up.
@@ -144,6 +171,7 @@ bool read_row(const char* name, int32 id, Queue* out) {
     out->claim_ceiling = DatumGetInt32(need(t, desc, "claim_ceiling"));
     out->max_payload_bytes = DatumGetInt32(need(t, desc, "max_payload_bytes"));
     out->max_headers_bytes = DatumGetInt32(need(t, desc, "max_headers_bytes"));
+    read_later_options(t, desc, out);
     if (out->segment_count < 1 || out->segment_count > kMaxSegments)
       elog(ERROR, "queue \"%s\" has %d segments", out->name, out->segment_count);
   }
@@ -244,6 +272,11 @@ Queue* load(Oid view, Queue* fresh, uint32 seen) {
 }
 
 }  // namespace
+
+bool has_later_options() {
+  Oid table = need_relation("queue", schemas().internal);
+  return get_attnum(table, "retention") != InvalidAttrNumber;
+}
 
 void register_queue_cache() {
   CacheRegisterRelcacheCallback(relation_changed, static_cast<Datum>(0));

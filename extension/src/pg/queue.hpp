@@ -38,6 +38,15 @@ struct Queue {
   int32 claim_ceiling;
   int32 max_payload_bytes;
   int32 max_headers_bytes;
+  // Since 0.2.0; a database with older SQL has them at their defaults.
+  int64 retention;      // how long an acknowledged message is kept, 0 = not
+  int64 replay_window;  // ... and can be replayed at least
+  int64 start_within;   // a claim that is not started by then may be taken away, 0 = no limit
+  bool keep_expired;    // expired messages go into quarantine instead of being dropped
+  bool expiry_ends_lease;
+  bool notify;
+  bool held;                        // a legal hold: nothing that is retained may go
+  TimestampTz rotation_held_until;  // no truncation before; 0 = not held
   Oid id_sequence;
   Oid heap[kMaxSegments];
   Oid map[kMaxSegments];  // as of the last load; InvalidOid while unknown
@@ -79,6 +88,9 @@ struct SipKeyPair {
 SipKeyPair token_key();
 
 Oid get_rel_owner(Oid relation);  // InvalidOid if there is no such relation
+
+// Does the SQL of this database know the options that came with 0.2.0?
+bool has_later_options();
 
 void register_queue_cache();
 void forget_queue(Oid view);  // tells every backend at commit that the definition changed

@@ -143,6 +143,24 @@ void insert_definition(const Queue* q) {
       sizeof(types) / sizeof(types[0]), types, values);
 }
 
+// What SQL of before 0.2.0 has no columns for.
+void save_later_options(const Queue* q) {
+  if (!has_later_options()) return;
+  Oid types[] = {INTERVALOID, INTERVALOID, TEXTOID, BOOLOID, INTERVALOID, BOOLOID, INT4OID};
+  Datum values[] = {PointerGetDatum(make_interval(q->retention)),
+                    PointerGetDatum(make_interval(q->replay_window)),
+                    CStringGetTextDatum(q->keep_expired ? "keep" : "drop"),
+                    BoolGetDatum(q->expiry_ends_lease),
+                    PointerGetDatum(make_interval(q->start_within)),
+                    BoolGetDatum(q->notify),
+                    Int32GetDatum(q->id)};
+  static_assert(sizeof(types) / sizeof(types[0]) == sizeof(values) / sizeof(values[0]));
+  run_with(
+      "UPDATE baton_internal.queue SET retention = $1, replay_window = $2, expired = $3, expiry_ends_lease = $4,"
+      " start_within = $5, notify = $6 WHERE id = $7",
+      sizeof(types) / sizeof(types[0]), types, values);
+}
+
 int32 new_incarnation() {
   int32 n = 0;
   while (n <= 0)
@@ -235,6 +253,7 @@ BATON_SQL_FUNCTION(baton_create_queue)
   read_segments(fcinfo, 2 + kCommonOptions, &q);
   read_segment_bytes(fcinfo, 3 + kCommonOptions, &q);
   if (!PG_ARGISNULL(4 + kCommonOptions)) q.replicable = PG_GETARG_BOOL(4 + kCommonOptions);
+  read_later_options(fcinfo, 5 + kCommonOptions, &q);
   check_options(&q);
 
   Oid schema = baton_queue_namespace();
@@ -265,6 +284,7 @@ BATON_SQL_FUNCTION(baton_create_queue)
   q.id = new_id();
   q.incarnation = new_incarnation();
   insert_definition(&q);
+  save_later_options(&q);
   run(psprintf("CREATE SEQUENCE baton_data.q%d_id AS bigint CACHE 1", q.id));
   run(psprintf("COMMENT ON SEQUENCE baton_data.q%d_id IS %s", q.id,
                quote_literal_cstr(psprintf("message ids of queue \"%s\"", q.name))));
@@ -296,6 +316,7 @@ BATON_SQL_FUNCTION(baton_alter_queue)
   Queue q = old;
   read_common_options(fcinfo, 1, &q);
   read_segment_bytes(fcinfo, 1 + kCommonOptions, &q);
+  read_later_options(fcinfo, 2 + kCommonOptions, &q);
   check_options(&q);
   if ((q.durability == Durability::kVolatile) != (old.durability == Durability::kVolatile))
     ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -331,6 +352,7 @@ BATON_SQL_FUNCTION(baton_alter_queue)
       "= $11,"
       " durability = $12, claim_flush = $13, segment_bytes = $14 WHERE id = $15",
       sizeof(types) / sizeof(types[0]), types, values);
+  save_later_options(&q);
   // after ALTER VIEW ... OWNER TO, the segments follow
   for (int n = 0; n < q.segment_count; n++)
     if (OidIsValid(segment_oid(q.id, n)) && get_rel_owner(segment_oid(q.id, n)) != get_rel_owner(view))

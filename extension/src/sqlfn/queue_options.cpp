@@ -28,6 +28,11 @@ const IntervalOption kBackoff = {"backoff", &Queue::backoff, kSecond, 0, 180 * k
 const IntervalOption kMaxBackoff = {"max_backoff", &Queue::max_backoff, 3600 * kSecond, 0, 180 * kDay};
 const IntervalOption kMaxDelay = {"max_delay", &Queue::max_delay, 30 * kDay, 0, 180 * kDay};
 
+constexpr int64 kYears = 3660 * kDay;
+const IntervalOption kRetention = {"retention", &Queue::retention, 0, 0, kYears};
+const IntervalOption kReplayWindow = {"replay_window", &Queue::replay_window, 0, 0, kYears};
+const IntervalOption kStartWithin = {"start_within", &Queue::start_within, 0, 0, 7 * kDay};
+
 struct IntegerOption {
   const char* name;
   int32 Queue::*field;
@@ -113,14 +118,17 @@ const char* durability_word(Durability d) {
 }
 
 void default_options(Queue* q) {
-  const IntervalOption* intervals[] = {&kLease,   &kMinLease,   &kMaxLease, &kMaxLifetime,
-                                       &kBackoff, &kMaxBackoff, &kMaxDelay};
+  const IntervalOption* intervals[] = {&kLease,    &kMinLease,   &kMaxLease, &kMaxLifetime,  &kBackoff,
+                                       &kMaxBackoff, &kMaxDelay, &kRetention, &kReplayWindow, &kStartWithin};
   for (const IntervalOption* o : intervals) q->*o->field = o->initial;
   const IntegerOption* integers[] = {&kMaxAttempts, &kClaimCeiling, &kMaxPayload, &kMaxHeaders};
   for (const IntegerOption* o : integers) q->*o->field = o->initial;
   q->durability = Durability::kLocal;
   q->claim_flush = true;
   q->replicable = false;
+  q->keep_expired = false;
+  q->expiry_ends_lease = false;
+  q->notify = false;
   q->segment_count = 3;
   q->segment_bytes = kDefaultSegmentBytes;
 }
@@ -149,6 +157,25 @@ void read_common_options(FunctionCallInfo fcinfo, int first, Queue* q) {
   if (!PG_ARGISNULL(arg)) q->claim_flush = PG_GETARG_BOOL(arg);
 }
 
+void read_later_options(FunctionCallInfo fcinfo, int first, Queue* q) {
+  if (PG_NARGS() <= first) return;
+  int arg = first;
+  read_interval(fcinfo, arg++, kRetention, q);
+  read_interval(fcinfo, arg++, kReplayWindow, q);
+  if (!PG_ARGISNULL(arg)) {
+    char* word = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+    q->keep_expired = strcmp(word, "keep") == 0;
+    if (!q->keep_expired && strcmp(word, "drop") != 0)
+      ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expired must be drop or keep"),
+                      errdetail("The value given is \"%s\".", word)));
+  }
+  arg++;
+  if (!PG_ARGISNULL(arg)) q->expiry_ends_lease = PG_GETARG_BOOL(arg);
+  arg++;
+  read_interval(fcinfo, arg++, kStartWithin, q);
+  if (!PG_ARGISNULL(arg)) q->notify = PG_GETARG_BOOL(arg);
+}
+
 void read_segments(FunctionCallInfo fcinfo, int arg, Queue* q) {
   if (PG_ARGISNULL(arg)) return;
   q->segment_count = PG_GETARG_INT32(arg);
@@ -167,6 +194,11 @@ void check_options(const Queue* q) {
   check_order(q, kMaxLease, kMaxLifetime);
   check_order(q, kBackoff, kMaxBackoff);
   check_order(q, kMaxBackoff, kMaxDelay);
+  // What is kept is kept beyond any lease that its workers were told: a message must not be gone while somebody may still
+  // ask about it (T29).
+  if (q->retention > 0) check_order(q, kMaxLease, kRetention);
+  if (q->replay_window > 0) check_order(q, kReplayWindow, kRetention);
+  if (q->start_within > 0) check_order(q, kStartWithin, kMaxLease);
   if (q->max_attempts > q->claim_ceiling)
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("max_attempts must not be above claim_ceiling"),
                     errdetail("max_attempts is %d, claim_ceiling is %d.", q->max_attempts, q->claim_ceiling)));

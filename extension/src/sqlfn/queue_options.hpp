@@ -11,6 +11,8 @@ void default_options(Queue* q);
 // first: number of the argument "lease"; the eleven after it follow in the order of the SQL declaration.
 constexpr int kCommonOptions = 13;
 void read_common_options(FunctionCallInfo fcinfo, int first, Queue* q);
+// first: number of the argument "retention"; five follow it. An SQL declaration of before 0.2.0 ends before them.
+void read_later_options(FunctionCallInfo fcinfo, int first, Queue* q);
 void read_segments(FunctionCallInfo fcinfo, int arg, Queue* q);
 void read_segment_bytes(FunctionCallInfo fcinfo, int arg, Queue* q);
 
