@@ -38,8 +38,7 @@ CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
 CREATE VIEW baton_internal.visible_queue WITH (security_barrier) AS
 SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.segment_bytes, q.lease, q.min_lease, q.max_lease,
        q.max_lifetime, q.max_attempts, q.claim_ceiling, q.backoff, q.max_backoff, q.max_delay, q.max_payload_bytes,
-       q.max_headers_bytes, q.paused, q.created_at, q.incarnation, q.retention, q.replay_window, q.expired, q.expiry_ends_lease,
-       q.start_within, q.notify, q.held, q.rotation_held_until,
+       q.max_headers_bytes, q.paused, q.created_at, q.incarnation,
        baton_internal.at_home(q.home_system, q.home_database) AS at_home,
        v.oid AS view_oid, v.relowner AS owner,
        v.relkind = 'v'
@@ -52,7 +51,8 @@ SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.se
                          JOIN pg_catalog.pg_index i ON i.indrelid = s.oid AND i.indisvalid
                          JOIN pg_catalog.pg_class m ON m.oid = i.indexrelid
                          JOIN pg_catalog.pg_am a ON a.oid = m.relam AND a.amname = 'baton_lease'
-                         WHERE s.relowner = v.relowner) AS sound
+                         WHERE s.relowner = v.relowner) AS sound,
+       q.retention, q.replay_window, q.expired, q.expiry_ends_lease, q.start_within, q.notify, q.held, q.rotation_held_until
 FROM baton_internal.queue q
 JOIN pg_catalog.pg_class v ON v.relname = q.name::name AND v.relnamespace = 'baton_queue'::regnamespace
 WHERE pg_catalog.has_any_column_privilege(v.oid, 'SELECT')

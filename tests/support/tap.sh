@@ -18,6 +18,7 @@ base=$(run_base)
 work=$base/tap.$$
 mkdir -p "$work/tests/support"
 cp -R tests/tap "$work/tests/tap"
+cp -R tests/upgrade "$work/tests/upgrade"
 cp -R tests/support/perl "$work/tests/support/perl"
 stage_into "$work/stage"
 # nodes choose their own listen_addresses and wal_level

@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes
-  session background reap is_sound refused_with run_tool);
+  session background reap is_sound refused_with run_tool extension_folder);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
@@ -115,6 +115,15 @@ sub run_tool
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ $node->installed_command($program), '-h', $node->host, '-p', $node->port, @arguments ], '<', \'', '>', \$out, '2>', \$err);
 	return ($? >> 8, $out, $err);
+}
+
+# extension_folder(NODE): where the staged install keeps control file and scripts; undef when the node uses the system's
+sub extension_folder
+{
+	my ($node) = @_;
+	my $conf = slurp_file($node->data_dir . '/postgresql.conf');
+	return undef unless $conf =~ /^extension_(?:destdir|control_path)/m;
+	return "$ENV{TESTDIR}/stage" . $node->config_data('--sharedir') . '/extension';
 }
 
 # wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
