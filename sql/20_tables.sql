@@ -89,8 +89,28 @@ CREATE TABLE baton_data.evidence (
 CREATE INDEX evidence_message_idx ON baton_data.evidence (queue_id, id);
 COMMENT ON TABLE baton_data.evidence IS 'reasons and errors reported with release and quarantine';
 
+-- Who took work away, destroyed or overruled something. Rows are only added, by the verbs themselves.
+CREATE TABLE baton_data.audit (
+    at        timestamptz NOT NULL,
+    actor     text        NOT NULL,  -- session user
+    acting_as text        NOT NULL,  -- current role: the definer's inside its function
+    action    text        NOT NULL,  -- the verb
+    queue_id  integer,
+    queue     text,
+    affected  bigint,
+    reason    text,
+    details   jsonb
+);
+CREATE INDEX audit_queue_idx ON baton_data.audit (queue_id, at);
+COMMENT ON TABLE baton_data.audit IS 'who took work away, destroyed or overruled something; only added to';
+CREATE FUNCTION baton_internal.refuse_change() RETURNS trigger AS 'MODULE_PATHNAME', 'baton_refuse_change' LANGUAGE C;
+CREATE TRIGGER refuse_change BEFORE UPDATE OR DELETE OR TRUNCATE ON baton_data.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION baton_internal.refuse_change();
+ALTER TABLE baton_data.audit ENABLE ALWAYS TRIGGER refuse_change;
+
 SELECT pg_catalog.pg_extension_config_dump('baton_internal.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('baton_internal.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('baton_internal.epoch_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('baton_data.quarantined', '');
 SELECT pg_catalog.pg_extension_config_dump('baton_data.evidence', '');
+SELECT pg_catalog.pg_extension_config_dump('baton_data.audit', '');

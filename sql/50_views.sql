@@ -182,6 +182,15 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION baton.evidence IS 'what was reported with each failed attempt of a message';
 
+CREATE VIEW baton.audit WITH (security_barrier) AS
+SELECT a.at, a.actor, a.acting_as, a.action, a.queue, a.affected, a.reason, a.details
+FROM baton_data.audit a
+WHERE pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+   OR a.queue_id IN (SELECT q.id FROM baton_internal.visible_queue q);
+COMMENT ON VIEW baton.audit IS 'who took work away, destroyed or overruled something, of queues you may look at; members of pg_monitor see all of it';
+COMMENT ON COLUMN baton.audit.actor IS 'session user';
+COMMENT ON COLUMN baton.audit.acting_as IS 'role whose privileges were used';
+
 CREATE FUNCTION baton.describe_queue(queue text) RETURNS TABLE (option text, value text, meaning text)
     LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 20
 BEGIN ATOMIC

@@ -106,3 +106,34 @@ BEGIN ATOMIC
     ) o (ord, option, value, meaning)
     ORDER BY o.ord;
 END;
+
+-- Who took work away, destroyed or overruled something. Rows are only added, by the verbs themselves.
+CREATE TABLE baton_data.audit (
+    at        timestamptz NOT NULL,
+    actor     text        NOT NULL,  -- session user
+    acting_as text        NOT NULL,  -- current role: the definer's inside its function
+    action    text        NOT NULL,  -- the verb
+    queue_id  integer,
+    queue     text,
+    affected  bigint,
+    reason    text,
+    details   jsonb
+);
+CREATE INDEX audit_queue_idx ON baton_data.audit (queue_id, at);
+COMMENT ON TABLE baton_data.audit IS 'who took work away, destroyed or overruled something; only added to';
+CREATE FUNCTION baton_internal.refuse_change() RETURNS trigger AS 'MODULE_PATHNAME', 'baton_refuse_change' LANGUAGE C;
+REVOKE ALL ON FUNCTION baton_internal.refuse_change() FROM PUBLIC;
+CREATE TRIGGER refuse_change BEFORE UPDATE OR DELETE OR TRUNCATE ON baton_data.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION baton_internal.refuse_change();
+ALTER TABLE baton_data.audit ENABLE ALWAYS TRIGGER refuse_change;
+SELECT pg_catalog.pg_extension_config_dump('baton_data.audit', '');
+
+CREATE VIEW baton.audit WITH (security_barrier) AS
+SELECT a.at, a.actor, a.acting_as, a.action, a.queue, a.affected, a.reason, a.details
+FROM baton_data.audit a
+WHERE pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+   OR a.queue_id IN (SELECT q.id FROM baton_internal.visible_queue q);
+COMMENT ON VIEW baton.audit IS 'who took work away, destroyed or overruled something, of queues you may look at; members of pg_monitor see all of it';
+COMMENT ON COLUMN baton.audit.actor IS 'session user';
+COMMENT ON COLUMN baton.audit.acting_as IS 'role whose privileges were used';
+GRANT SELECT ON baton.audit TO PUBLIC;

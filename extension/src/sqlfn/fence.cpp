@@ -8,6 +8,7 @@
 #include "../pg/queue.hpp"
 #include "../pg/shmem.hpp"
 #include "as_owner.hpp"
+#include "audit.hpp"
 
 namespace baton {
 namespace {
@@ -117,7 +118,9 @@ BATON_SQL_FUNCTION(baton_fence) {
                       copy.id));
   baton::become_caller(e);
   baton::forget_queue(copy.view);
-  PG_RETURN_INT64(baton::change_queue(&copy, baton::Pass::kFence));
+  int64 ended = baton::change_queue(&copy, baton::Pass::kFence);
+  baton::write_audit({"fence", &copy, ended, nullptr, nullptr});
+  PG_RETURN_INT64(ended);
 }
 
 BATON_SQL_FUNCTION(baton_activate) {

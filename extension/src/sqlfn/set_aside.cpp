@@ -8,42 +8,11 @@
 #include "../pg/clock.hpp"
 #include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
+#include "data_row.hpp"
 #include "settle.hpp"
 
 namespace baton {
 namespace {
-
-Relation open_data_table(const char* name) {
-  Oid oid = get_relname_relid(name, baton_data_namespace());
-  if (!OidIsValid(oid)) elog(ERROR, "table baton_data.%s is missing", name);
-  return table_open(oid, RowExclusiveLock);
-}
-
-void set_column(Relation rel, const char* name, Datum value, bool isnull, Datum* values, bool* nulls) {
-  AttrNumber n = get_attnum(RelationGetRelid(rel), name);
-  if (n <= 0) elog(ERROR, "column \"%s\" of \"%s\" is missing", name, RelationGetRelationName(rel));
-  values[n - 1] = value;
-  nulls[n - 1] = isnull;
-}
-
-struct RowValues {
-  Datum values[MaxHeapAttributeNumber];
-  bool nulls[MaxHeapAttributeNumber];
-};
-
-RowValues* new_row(Relation rel) {
-  auto* r = static_cast<RowValues*>(palloc0(sizeof(RowValues)));
-  memset(r->nulls, true, static_cast<Size>(RelationGetDescr(rel)->natts));
-  return r;
-}
-
-void insert_row(Relation rel, RowValues* r) {
-  HeapTuple tuple = heap_form_tuple(RelationGetDescr(rel), r->values, r->nulls);
-  CatalogTupleInsert(rel, tuple);
-  heap_freetuple(tuple);
-  pfree(r);
-  table_close(rel, NoLock);
-}
 
 Datum worker_datum(const Slot& slot) {
   char name[64];
@@ -132,35 +101,33 @@ void quarantine_row(const Queue* queue, Relation heap, const Slot& slot, const Q
   int failures = slot.failures + (evidence.count_failure ? 1 : 0);
   Datum message;
   if (!message_datum(queue, heap, slot, failures, &message)) return;
-  Relation rel = open_data_table("quarantined");
-  RowValues* r = new_row(rel);
-  set_column(rel, "queue_id", Int32GetDatum(queue->id), false, r->values, r->nulls);
-  set_column(rel, "id", Int64GetDatum(slot.id), false, r->values, r->nulls);
-  set_column(rel, "generation", Int64GetDatum(slot.generation), false, r->values, r->nulls);
-  set_column(rel, "failures", Int32GetDatum(failures), false, r->values, r->nulls);
-  set_column(rel, "quarantined_at", TimestampTzGetDatum(clock_now()), false, r->values, r->nulls);
-  set_column(rel, "cause", CStringGetTextDatum(evidence.cause), false, r->values, r->nulls);
-  set_column(rel, "worker", worker_datum(slot), slot.worker == 0, r->values, r->nulls);
-  set_column(rel, "reason", PointerGetDatum(evidence.reason), evidence.reason == nullptr, r->values, r->nulls);
-  set_column(rel, "error", evidence.error, !evidence.has_error, r->values, r->nulls);
-  set_column(rel, "message", message, false, r->values, r->nulls);
-  insert_row(rel, r);
+  DataRow r = new_data_row("quarantined");
+  set_column(&r, "queue_id", Int32GetDatum(queue->id));
+  set_column(&r, "id", Int64GetDatum(slot.id));
+  set_column(&r, "generation", Int64GetDatum(slot.generation));
+  set_column(&r, "failures", Int32GetDatum(failures));
+  set_column(&r, "quarantined_at", TimestampTzGetDatum(clock_now()));
+  set_column(&r, "cause", CStringGetTextDatum(evidence.cause));
+  set_column(&r, "worker", worker_datum(slot), slot.worker == 0);
+  set_column(&r, "reason", PointerGetDatum(evidence.reason), evidence.reason == nullptr);
+  set_column(&r, "error", evidence.error, !evidence.has_error);
+  set_column(&r, "message", message);
+  insert_data_row(&r);
   delete_row(heap, slot);
 }
 
 void add_evidence(const Queue* queue, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error) {
-  Relation rel = open_data_table("evidence");
-  RowValues* r = new_row(rel);
-  set_column(rel, "queue_id", Int32GetDatum(queue->id), false, r->values, r->nulls);
-  set_column(rel, "id", Int64GetDatum(slot.id), false, r->values, r->nulls);
-  set_column(rel, "generation", Int64GetDatum(slot.generation), false, r->values, r->nulls);
-  set_column(rel, "failures", Int32GetDatum(slot.failures + (count_failure ? 1 : 0)), false, r->values, r->nulls);
-  set_column(rel, "worker", worker_datum(slot), slot.worker == 0, r->values, r->nulls);
-  set_column(rel, "at", TimestampTzGetDatum(clock_now()), false, r->values, r->nulls);
-  set_column(rel, "verdict", CStringGetTextDatum(verdict), false, r->values, r->nulls);
-  set_column(rel, "reason", PointerGetDatum(reason), reason == nullptr, r->values, r->nulls);
-  set_column(rel, "error", error, !has_error, r->values, r->nulls);
-  insert_row(rel, r);
+  DataRow r = new_data_row("evidence");
+  set_column(&r, "queue_id", Int32GetDatum(queue->id));
+  set_column(&r, "id", Int64GetDatum(slot.id));
+  set_column(&r, "generation", Int64GetDatum(slot.generation));
+  set_column(&r, "failures", Int32GetDatum(slot.failures + (count_failure ? 1 : 0)));
+  set_column(&r, "worker", worker_datum(slot), slot.worker == 0);
+  set_column(&r, "at", TimestampTzGetDatum(clock_now()));
+  set_column(&r, "verdict", CStringGetTextDatum(verdict));
+  set_column(&r, "reason", PointerGetDatum(reason), reason == nullptr);
+  set_column(&r, "error", error, !has_error);
+  insert_data_row(&r);
 }
 
 bool set_aside(const Queue* queue, const Segment& segment, int, const Slot& slot, const Place& place, SettleKind kind, const char* cause) {
