@@ -89,6 +89,7 @@ $$
   TABLE baton.in_flight;         who holds what, for how long, started or not
   TABLE baton.segments;          the ring of work tables of each queue
   TABLE baton.health;            what an operator should know
+  TABLE baton.audit;             who took work away, destroyed or overruled something
   TABLE baton_queue.orders;      the unsettled messages of a queue
   SELECT * FROM baton.explain_message('orders', 42);               -- why does it not run
   SELECT * FROM baton.quarantined('orders');
