@@ -113,7 +113,10 @@ stop() { # FOLDER
 }
 
 case $command in
-  start) start || { say "cluster $name: not started; its log was $dir/log"; exit 1; } ;;
+  start)
+    # Not `start || ...`: that would let it go on after a step that failed, a build for one.
+    trap '[ $? = 0 ] || say "cluster $name: not started; its log was $dir/log"' EXIT
+    start ;;
   env) is_running "$dir" || die "cluster $name is not running"; print_env ;;
   psql)
     is_running "$dir" || die "cluster $name is not running"
