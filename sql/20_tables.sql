@@ -52,10 +52,11 @@ CREATE SEQUENCE baton_internal.epoch_seq AS bigint;
 SELECT pg_catalog.setval('baton_internal.epoch_seq',
     pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - '2000-01-01 00:00:00+00'::timestamptz))::bigint);
 
--- Names of workers behind the 4-byte number in a slot. Written by the workers, for display only.
+-- Names of workers behind the 4-byte number in a slot, for display only. Written by the workers, removed when out of use.
 CREATE TABLE baton_internal.worker_name (
-    hash integer NOT NULL CONSTRAINT worker_name_pkey PRIMARY KEY,
-    name text    NOT NULL
+    hash integer     NOT NULL CONSTRAINT worker_name_pkey PRIMARY KEY,
+    name text        NOT NULL,
+    seen timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()  -- its last claim, to the day
 );
 
 -- Quarantined messages of all queues, with why they are here.

@@ -23,7 +23,8 @@ CREATE FUNCTION baton_internal.rotate(queue text) RETURNS integer
     AS 'MODULE_PATHNAME', 'baton_rotate' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 -- What the workers last did, as shared memory has it.
 CREATE FUNCTION baton_internal.worker_status()
-    RETURNS TABLE (database oid, worker text, pid integer, step text, last_success timestamptz, last_error timestamptz, error text, runs bigint)
+    RETURNS TABLE (database oid, worker text, pid integer, step text, last_success timestamptz, last_error timestamptz, error text, runs bigint,
+                   state text, since timestamptz)
     AS 'MODULE_PATHNAME', 'baton_worker_status' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
 -- The outcome words with their SQLSTATE.
 CREATE FUNCTION baton.outcomes() RETURNS TABLE (outcome text, sqlstate text, meaning text)

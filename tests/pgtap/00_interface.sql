@@ -2,7 +2,7 @@
 -- changes what applications are written against.
 \ir prelude.psql
 
-SELECT plan(31);
+SELECT plan(32);
 
 SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments(oid), 'timestamp with time zone', 'timestamptz'), coalesce(replace(pg_get_function_result(oid), 'timestamp with time zone', 'timestamptz'), '')
     FROM pg_proc WHERE pronamespace = 'baton'::regnamespace$$, $$VALUES
@@ -53,7 +53,7 @@ SELECT results_eq($$SELECT (attname || ' ' || format_type(atttypid, atttypmod)) 
 SELECT columns_are('baton', v, c, v) FROM (VALUES
     ('queues', '{name,owner,state,durability,lease,max_attempts,segments,size,created_at}'::name[]), ('queue_stats', '{queue,ready,scheduled,claimed,settling,quarantined,oldest_ready,waiting}'),
     ('queue_counters', '{queue,enqueued,claimed,acked,released,quarantined,expired_leases,fenced}'), ('in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures}'),
-    ('segments', '{queue,segment,state,unsettled,settled,messages_size,map_size,open_seq,epoch}'), ('health', '{item,state,detail}'), ('audit', '{at,actor,acting_as,action,queue,affected,reason,details}')) x (v, c);
+    ('segments', '{queue,segment,state,unsettled,settled,messages_size,map_size,open_seq,epoch}'), ('health', '{item,state,detail}'), ('horizon', '{kind,who,pid,held,transactions,remedy}'), ('audit', '{at,actor,acting_as,action,queue,affected,reason,details}')) x (v, c);
 SELECT schemas_are('{baton,baton_queue,baton_data,baton_internal,public}'::name[], 'schemas');
 SELECT is((SELECT extrelocatable FROM pg_extension WHERE extname = 'pg_baton'), false, 'not relocatable');
 SELECT is((SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'pg_baton'), 'pg_catalog', 'made with pg_catalog as its only path');

@@ -2,7 +2,7 @@
 \ir prelude.psql
 
 SELECT plan(57);
-SELECT views_are('baton', '{queues,queue_stats,queue_counters,in_flight,segments,health}', 'the views');
+SELECT views_are('baton', '{queues,queue_stats,queue_counters,in_flight,segments,health,horizon,audit}', 'the views');
 SELECT is_empty('SELECT * FROM baton.queues UNION ALL SELECT queue, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM baton.queue_stats', 'no queues');
 SELECT is_empty('SELECT queue FROM baton.in_flight UNION ALL SELECT queue FROM baton.segments UNION ALL SELECT queue FROM baton.queue_counters', 'and nothing in them');
 SELECT isnt_empty('SELECT * FROM baton.health', 'health has something to say all the same');
@@ -84,7 +84,7 @@ SELECT is((SELECT count(*)::int FROM baton.describe_queue('q')), 27, 'every opti
 SELECT is((SELECT value FROM baton.describe_queue('empty') WHERE option = 'durability'), 'async', 'with its value');
 
 -- health
-SELECT bag_has($$SELECT item FROM baton.health$$, $$VALUES ('version'), ('switches'), ('mover'), ('retention'), ('queues'), ('snapshot'), ('prepared transactions'), ('space'), ('transaction ids')$$, 'one line per subject');
+SELECT bag_has($$SELECT item FROM baton.health$$, $$VALUES ('version'), ('switches'), ('launcher'), ('mover'), ('retention'), ('queues'), ('horizon'), ('prepared transactions'), ('space'), ('transaction ids')$$, 'one line per subject');
 SELECT is_empty($$SELECT * FROM baton.health WHERE state NOT IN ('ok', 'warning', 'error') OR detail IS NULL$$, 'ok, warning or error, and a detail');
 SELECT is((SELECT state || ', ' || detail FROM baton.health WHERE item = 'version'), 'ok, ' || (SELECT extversion FROM pg_extension WHERE extname = 'pg_baton'), 'version');
 SELECT is((SELECT state || ', ' || detail FROM baton.health WHERE item = 'switches'), 'ok, pg_baton.enabled = on, pg_baton.claims = on', 'switches');

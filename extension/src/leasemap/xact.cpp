@@ -263,7 +263,10 @@ void register_xact_callbacks() {
   RegisterSubXactCallback(on_subtransaction, nullptr);
 }
 
+bool wait_for_standbys = true;
+
 void require_durability(Durability durability) {
+  if (!wait_for_standbys && durability == Durability::kReplicated) durability = Durability::kLocal;
   int wanted = durability == Durability::kReplicated ? SYNCHRONOUS_COMMIT_REMOTE_FLUSH
                : durability == Durability::kLocal    ? SYNCHRONOUS_COMMIT_LOCAL_FLUSH
                                                      : SYNCHRONOUS_COMMIT_OFF;

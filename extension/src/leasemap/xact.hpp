@@ -13,6 +13,7 @@ void register_xact_callbacks();
 // The transaction has done something to a queue of this durability class: its commit is flushed and, for kReplicated,
 // confirmed by a synchronous standby, whatever the session's synchronous_commit says.
 void require_durability(Durability durability);
+extern bool wait_for_standbys;  // false in workers: their transactions are flushed here and wait for nobody
 
 // ---- enqueued: published at commit where the frontier has passed it
 void reserve_enqueue_notes(int n);

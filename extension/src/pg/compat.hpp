@@ -136,6 +136,9 @@ inline void truncate_table(Relation heap) {
 #define BATON_CHECK_PERMS_ARGS range_table, raise
 #endif
 
+// A setting that would end transactions of ours.
+constexpr bool kHasTransactionTimeout = PG_VERSION_NUM >= 170000;
+
 // Wait event shown while one of our processes sleeps.
 inline uint32 wait_event(const char* name) {
 #if PG_VERSION_NUM >= 170000

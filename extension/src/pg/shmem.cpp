@@ -173,6 +173,7 @@ uint32 worker_number(const char* name) {
   if (!name) return 0x80000000u | static_cast<uint32>(MyProcPid);
   uint32 hash = DatumGetUInt32(hash_any(reinterpret_cast<const unsigned char*>(name), static_cast<int>(strlen(name)))) & 0x7fffffff;
   if (hash == 0) hash = 1;
+  auto today = static_cast<uint32>(GetCurrentTimestamp() / USECS_PER_DAY);
   int start = name_place(hash);
   for (int pass = 0; pass < 2; pass++) {
     LWLockAcquire(shared->name_lock, pass == 0 ? LW_SHARED : LW_EXCLUSIVE);
@@ -182,13 +183,14 @@ uint32 worker_number(const char* name) {
       WorkerName& w = shared->names[(start + i) % kWorkerNames];
       if (w.hash == hash && w.database == MyDatabaseId) {
         known = true;
+        if (w.seen_on != today) w.seen_on = today;
         break;
       }
       if (w.hash == 0 && !free_entry) free_entry = &w;
     }
     if (!known && pass == 1) {
       // Full: the first place is given up if it has been saved; its name is in the table then.
-      if (!free_entry && shared->names[start].saved) free_entry = &shared->names[start];
+      if (!free_entry && shared->names[start].saved_on != 0) free_entry = &shared->names[start];
       // Or to another database's, which may be gone; a worker that is still there comes back with its next claim.
       for (int i = 0; i < kProbes && !free_entry; i++) {
         WorkerName& w = shared->names[(start + i) % kWorkerNames];
@@ -196,7 +198,8 @@ uint32 worker_number(const char* name) {
       }
       if (free_entry) {
         free_entry->hash = hash;
-        free_entry->saved = false;
+        free_entry->seen_on = today;
+        free_entry->saved_on = 0;
         free_entry->database = MyDatabaseId;
         strlcpy(free_entry->name, name, sizeof(free_entry->name));
       }

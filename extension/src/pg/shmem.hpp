@@ -46,8 +46,9 @@ struct PreparedRange {
 constexpr int kPreparedRanges = 512;
 
 struct WorkerName {
-  uint32 hash;  // 0 = free
-  bool saved;   // in baton_internal.worker_name
+  uint32 hash;      // 0 = free
+  uint32 seen_on;   // day of its last claim; written under the shared lock, by whoever claims first that day
+  uint32 saved_on;  // that day in baton_internal.worker_name; 0 = not there
   Oid database;
   char name[64];
 };
@@ -117,7 +118,7 @@ struct SharedState {
   pg_atomic_uint32 all_changed;  // changed_databases[] was full
   pg_atomic_uint32 changed_databases[kChangedDatabases];
   pg_atomic_uint32 database_blocks[kDatabaseBlocks];
-  StepStatus launcher_step;
+  StepStatus launcher_steps[2];
   WorkerSlot workers[kWorkerSlots];
   DrainNote drains[kDrainNotes];
 };

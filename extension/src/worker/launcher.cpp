@@ -47,9 +47,28 @@ struct Database {
   Child children[kWorkerKinds];
 };
 
+// For the waits above that are about processes; whoever sets a shorter nap wants them shorter.
+int64 no_longer_than_nap(int64 wait) { return Min(wait, static_cast<int64>(launcher_naptime_ms) * 1000); }
+
 HTAB* databases = nullptr;
 bool exhausted = false;
 TimestampTz exhausted_until = 0;
+
+// Heartbeats: the look at the databases, and whether there was a process for every worker.
+enum { kLooked = 0, kStarted = 1 };
+
+void note_step(int step, const char* error) {
+  LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
+  StepStatus& s = shared->launcher_steps[step];
+  s.runs++;
+  if (error) {
+    s.last_error = GetCurrentTimestamp();
+    strlcpy(s.error, error, sizeof(s.error));
+  } else {
+    s.last_success = GetCurrentTimestamp();
+  }
+  LWLockRelease(shared->worker_lock);
+}
 
 void leave_launcher(int, Datum) {
   LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
@@ -63,7 +82,8 @@ void take_over() {
   shared->launcher_pid = MyProcPid;
   shared->launcher_proc_number = my_proc_number();
   shared->launcher_generation++;
-  strlcpy(shared->launcher_step.name, "databases", sizeof(shared->launcher_step.name));
+  strlcpy(shared->launcher_steps[kLooked].name, "databases", sizeof(shared->launcher_steps[kLooked].name));
+  strlcpy(shared->launcher_steps[kStarted].name, "workers", sizeof(shared->launcher_steps[kStarted].name));
   for (WorkerSlot& s : shared->workers) {
     if (!OidIsValid(s.database)) continue;
     if (s.pid == 0)
@@ -147,10 +167,7 @@ void look_at_databases() {
     forget_prepared_of(d->oid);
     hash_search(databases, &d->oid, HASH_REMOVE, nullptr);
   }
-  LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
-  shared->launcher_step.last_success = GetCurrentTimestamp();
-  shared->launcher_step.runs++;
-  LWLockRelease(shared->worker_lock);
+  note_step(kLooked, nullptr);
 }
 
 void take_marks() {
@@ -209,7 +226,7 @@ void child_left(Database* d, Child* c) {
     case ExitReason::kDied:
       if (now - c->started_at >= kHealthyAfter) failures = 0;
       c->failures = failures + 1;
-      c->start_at = now + backoff_us(kFirstWait, kLongestWait, c->failures);
+      c->start_at = now + no_longer_than_nap(backoff_us(kFirstWait, kLongestWait, c->failures));
       break;
   }
 }
@@ -243,7 +260,9 @@ void look_at_children() {
 
 // Says so once, when it begins.
 void no_more_workers(const Database* d, bool own_table) {
-  exhausted_until = GetCurrentTimestamp() + kRetryStart;
+  exhausted_until = GetCurrentTimestamp() + no_longer_than_nap(kRetryStart);
+  note_step(kStarted, own_table ? "too many databases: workers visit them in turn"
+                                : "too few worker processes: workers visit the databases in turn; increase max_worker_processes");
   if (exhausted) return;
   exhausted = true;
   if (own_table)
@@ -260,7 +279,8 @@ int take_slot(Oid database, WorkerKind kind) {
   int slot = -1;
   bool taken = false;
   LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
-  if (!database_is_blocked(database)) {
+  // A block that has just ended left word that the databases have changed, and this one may be gone: look first.
+  if (!database_is_blocked(database) && pg_atomic_read_u32(&shared->scan_wanted) == 0) {
     for (int i = 0; i < kWorkerSlots; i++) {
       const WorkerSlot& s = shared->workers[i];
       if (!OidIsValid(s.database) && slot < 0) slot = i;
@@ -353,7 +373,7 @@ void pass_on_turn() {
   hash_seq_init(&seq, databases);
   while (auto* d = static_cast<Database*>(hash_seq_search(&seq))) {
     const Child& m = d->children[static_cast<int>(WorkerKind::kMover)];
-    if (!m.handle || d->presence != Presence::kPresent || now - m.started_at < kTurn) continue;
+    if (!m.handle || d->presence != Presence::kPresent || now - m.started_at < no_longer_than_nap(kTurn)) continue;
     if (!longest || m.started_at < longest->children[0].started_at) longest = d;
   }
   if (!longest) return;
@@ -407,6 +427,7 @@ TimestampTz start_workers(bool* started) {
       if (probe) probes++;
     }
   }
+  if (room) note_step(kStarted, nullptr);
   if (room && exhausted && !waiting) {
     exhausted = false;
     ereport(LOG, (errmsg("pg_baton has workers for all its databases again")));
@@ -426,6 +447,7 @@ bool look_at_databases_safely() {
   PG_CATCH();
   {
     MemoryContextSwitchTo(context);
+    note_step(kLooked, "see the server's log");
     EmitErrorReport();
     FlushErrorState();
     AbortCurrentTransaction();
@@ -478,6 +500,8 @@ void baton_launcher_main(Datum) {
   using namespace baton;
   pqsignal(SIGHUP, SignalHandlerForConfigReload);
   pqsignal(SIGTERM, die);
+  // Nothing here is worth cancelling, and the error would make all workers orphans.
+  pqsignal(SIGINT, SIG_IGN);
   BackgroundWorkerUnblockSignals();
   if (!shared) proc_exit(1);
   on_shmem_exit(leave_launcher, static_cast<Datum>(0));

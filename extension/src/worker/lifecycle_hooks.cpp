@@ -2,7 +2,7 @@
 //
 // Databases: before a command that needs a database without sessions (drop, rename, move, copy), our workers there leave,
 // and none is started until the transaction of the command has ended, either way.
-// Extensions: CREATE and DROP EXTENSION mark the database at commit.
+// Extensions: CREATE and DROP EXTENSION mark the database at commit, which may be a COMMIT PREPARED in another session.
 // Maps: no second map on a table, no concurrent build, no DROP INDEX: refused in the transaction that would make the
 // catalog entry, so that nothing is left behind. These checks need the preloaded library; pg_restore without it is fine.
 //
@@ -23,7 +23,9 @@ object_access_hook_type previous_access_hook = nullptr;
 // What this transaction has to say when it ends.
 bool databases_changed = false;
 bool extension_changed = false;
-Oid blocked_database = InvalidOid;
+constexpr int kMostBlocked = 16;
+Oid blocked[kMostBlocked];
+int blocked_count = 0;
 
 void transaction_ended(XactEvent event, void*) {
   switch (event) {
@@ -34,29 +36,37 @@ void transaction_ended(XactEvent event, void*) {
     default:
       return;
   }
-  if (!databases_changed && !extension_changed && !OidIsValid(blocked_database)) return;
-  if (OidIsValid(blocked_database)) unblock_database(blocked_database);
+  if (!databases_changed && !extension_changed && blocked_count == 0) return;
   if (extension_changed && event != XACT_EVENT_ABORT) {
     mark_database_changed(MyDatabaseId);
     nudge_workers(MyDatabaseId);
   }
   databases_changed = false;
   extension_changed = false;
-  blocked_database = InvalidOid;
+  // The launcher is told first: it must not start a worker in a database of which it does not know yet that it is gone.
   wake_launcher();
+  while (blocked_count > 0) unblock_database(blocked[--blocked_count]);
 }
 
 // ---- databases
 
+bool is_blocked_by_me(Oid database) {
+  for (int i = 0; i < blocked_count; i++)
+    if (blocked[i] == database) return true;
+  return false;
+}
+
 // For a command that cannot go on while our workers are connected. Only for those who may give it, or anybody could keep
 // the workers of any database from working.
 void clear_database(const char* name) {
-  if (!shared || !name || IsTransactionBlock()) return;
+  if (!shared || !name) return;
   Oid database = get_database_oid(name, true);
-  if (!OidIsValid(database) || database == MyDatabaseId || !database_owner_is_me(database)) return;
-  if (OidIsValid(blocked_database)) unblock_database(blocked_database);
-  blocked_database = database;
-  block_database(database);
+  if (!OidIsValid(database) || !database_owner_is_me(database)) return;
+  // Beyond so many, all renamed in one transaction, a worker may come back too early, and the command says so.
+  if (!is_blocked_by_me(database) && blocked_count < kMostBlocked) {
+    block_database(database);
+    blocked[blocked_count++] = database;
+  }
   stop_workers(database);
 }
 
@@ -71,34 +81,47 @@ bool has_option(List* options, const char* name, const char** value) {
   return false;
 }
 
+// Refused in a transaction block, all but RENAME; and in the database itself, all but the copy.
 void before_database_command(Node* statement) {
+  bool alone = !IsTransactionBlock();
   switch (nodeTag(statement)) {
     case T_DropdbStmt:
-      clear_database(reinterpret_cast<DropdbStmt*>(statement)->dbname);
-      databases_changed = true;
+      if (alone) clear_database(reinterpret_cast<DropdbStmt*>(statement)->dbname);
       break;
     case T_CreatedbStmt: {
-      const char* source = nullptr;
-      if (has_option(reinterpret_cast<CreatedbStmt*>(statement)->options, "template", &source)) clear_database(source);
-      databases_changed = true;
+      const char* source = "template1";
+      (void)has_option(reinterpret_cast<CreatedbStmt*>(statement)->options, "template", &source);
+      if (alone) clear_database(source);
       break;
     }
     case T_AlterDatabaseStmt: {
       auto* alter = reinterpret_cast<AlterDatabaseStmt*>(statement);
-      if (has_option(alter->options, "tablespace", nullptr)) clear_database(alter->dbname);
-      databases_changed = true;
+      if (alone && has_option(alter->options, "tablespace", nullptr)) clear_database(alter->dbname);
       break;
     }
     case T_RenameStmt: {
       auto* rename = reinterpret_cast<RenameStmt*>(statement);
-      if (rename->renameType != OBJECT_DATABASE) break;
+      if (rename->renameType != OBJECT_DATABASE) return;
       clear_database(rename->subname);
-      databases_changed = true;
       break;
     }
     default:
-      break;
+      return;
   }
+  databases_changed = true;
+}
+
+// ---- extensions
+
+// CREATE EXTENSION may be prepared, and then its end calls none of our callbacks. One probe too many is cheap.
+void after_commit_prepared() {
+  if (!shared || worker_is_alive(MyDatabaseId, WorkerKind::kMover)) return;
+  if (OidIsValid(get_extension_oid("pg_baton", true))) extension_changed = true;
+}
+
+bool is_commit_prepared(const Node* statement) {
+  return IsA(statement, TransactionStmt) &&
+         reinterpret_cast<const TransactionStmt*>(statement)->kind == TRANS_STMT_COMMIT_PREPARED;
 }
 
 // ---- maps
@@ -221,12 +244,14 @@ void utility(PlannedStmt* planned, const char* query, bool read_only_tree, Proce
     if (drop->removeType == OBJECT_INDEX) refuse_drop_of_map(drop);
   }
   // The tree may be gone afterwards: COMMIT and its like free it.
+  bool commit_prepared = is_commit_prepared(statement);
   const LockStmt* lock = IsA(statement, LockStmt) ? reinterpret_cast<LockStmt*>(statement) : nullptr;
   if (previous_utility_hook)
     previous_utility_hook(planned, query, read_only_tree, context, params, environment, destination, completion);
   else
     standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, destination, completion);
   if (lock) check_locked(lock);
+  if (commit_prepared) after_commit_prepared();
 }
 
 }  // namespace

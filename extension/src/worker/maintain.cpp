@@ -7,6 +7,7 @@
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
 #include "mover.hpp"
+#include "names.hpp"
 #include "retention.hpp"
 #include "worker_slot.hpp"
 
@@ -89,29 +90,30 @@ void maintain(Scope* scope) {
     (void)sweep_one(run_in_procedure, scope->ids[i], true);
     (void)rotate_one(run_in_procedure, scope->ids[i]);
   }
-  if (superuser()) (void)save_worker_names(run_in_procedure);
+  if (superuser()) keep_worker_names(run_in_procedure);
 }
 
-void put_row(ReturnSetInfo* result, Oid database, const char* worker, pid_t pid, const StepStatus* step) {
-  Datum values[8];
-  bool nulls[8] = {false, false, false, false, false, false, false, false};
-  values[0] = ObjectIdGetDatum(database);
-  nulls[0] = !OidIsValid(database);
-  values[1] = CStringGetTextDatum(worker);
-  values[2] = Int32GetDatum(pid);
-  nulls[2] = pid == 0;
+// The result may be that of an earlier version, without the last columns.
+void put_row(ReturnSetInfo* result, Oid database, const char* worker, pid_t pid, const StepStatus* step, const WorkerSlot* slot) {
+  Datum values[10];
+  bool nulls[10];
+  memset(nulls, true, sizeof(nulls));
+  auto put = [&](int i, Datum value, bool null = false) {
+    values[i] = value;
+    nulls[i] = null;
+  };
+  put(0, ObjectIdGetDatum(database), !OidIsValid(database));
+  put(1, CStringGetTextDatum(worker));
+  put(2, Int32GetDatum(pid), pid == 0);
   if (step) {
-    values[3] = CStringGetTextDatum(step->name);
-    values[4] = TimestampTzGetDatum(step->last_success);
-    nulls[4] = step->last_success == 0;
-    values[5] = TimestampTzGetDatum(step->last_error);
-    nulls[5] = step->last_error == 0;
-    nulls[6] = step->last_error == 0;
-    if (!nulls[6]) values[6] = CStringGetTextDatum(step->error);
-    values[7] = Int64GetDatum(static_cast<int64>(step->runs));
-  } else {
-    nulls[3] = nulls[4] = nulls[5] = nulls[6] = nulls[7] = true;
+    put(3, CStringGetTextDatum(step->name));
+    put(4, TimestampTzGetDatum(step->last_success), step->last_success == 0);
+    put(5, TimestampTzGetDatum(step->last_error), step->last_error == 0);
+    if (step->last_error != 0) put(6, CStringGetTextDatum(step->error));
+    put(7, Int64GetDatum(static_cast<int64>(step->runs)));
   }
+  put(8, CStringGetTextDatum(slot ? worker_state_name(static_cast<WorkerState>(slot->state)) : "running"));
+  if (slot) put(9, TimestampTzGetDatum(slot->state_since));
   tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -145,20 +147,22 @@ BATON_SQL_FUNCTION(baton_worker_status) {
   LWLockAcquire(shared->worker_lock, LW_SHARED);
   memcpy(slots, shared->workers, sizeof(shared->workers));
   pid_t launcher = shared->launcher_pid;
-  StepStatus step = shared->launcher_step;
+  StepStatus steps[lengthof(shared->launcher_steps)];
+  memcpy(steps, shared->launcher_steps, sizeof(steps));
   LWLockRelease(shared->worker_lock);
-  if (launcher != 0) put_row(result, InvalidOid, "launcher", launcher, &step);
+  if (launcher != 0)
+    for (const StepStatus& step : steps) put_row(result, InvalidOid, "launcher", launcher, &step, nullptr);
   for (int i = 0; i < kWorkerSlots; i++) {
     const WorkerSlot& s = slots[i];
     if (!OidIsValid(s.database)) continue;
     const char* kind = worker_kind_name(static_cast<WorkerKind>(s.kind));
-    int steps = 0;
+    bool any = false;
     for (int n = 0; n < s.step_count; n++) {
       if (s.steps[n].name[0] == '\0') continue;
-      put_row(result, s.database, kind, s.pid, &s.steps[n]);
-      steps++;
+      put_row(result, s.database, kind, s.pid, &s.steps[n], &s);
+      any = true;
     }
-    if (steps == 0) put_row(result, s.database, kind, s.pid, nullptr);
+    if (!any) put_row(result, s.database, kind, s.pid, nullptr, &s);
   }
   return static_cast<Datum>(0);
 }

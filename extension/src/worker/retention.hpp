@@ -8,6 +8,5 @@ namespace baton {
 void retention_round(StepRunner run);
 // Parts of it, for CALL baton.maintain().
 bool rotate_one(StepRunner run, int32 queue_id);
-bool save_worker_names(StepRunner run);
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // See worker_slot.hpp.
 #include "worker_slot.hpp"
 
+#include "../leasemap/xact.hpp"
 #include "../pg/guc.hpp"
 
 namespace baton {
@@ -13,6 +14,7 @@ constexpr TimestampTz kRepeatErrorAfter = 60 * USECS_PER_SEC;
 
 // This process, when it is a worker.
 int my_slot = -1;
+WorkerKind my_kind = WorkerKind::kMover;
 uint64 my_generation = 0;
 bool extension_gone = false;
 MemoryContext round_memory = nullptr;
@@ -24,7 +26,7 @@ struct Reported {
 };
 Reported reported[static_cast<int>(Step::kCount)];
 
-constexpr const char* kStepNames[] = {"prepared", "queues", "sweep", "exhausted", "wake", "rotate", "names", "forced sweep"};
+constexpr const char* kStepNames[] = {"prepared", "queues", "sweep", "exhausted", "wake", "rotate", "names", "old names", "forced sweep"};
 static_assert(sizeof(kStepNames) / sizeof(kStepNames[0]) == static_cast<int>(Step::kCount));
 static_assert(static_cast<int>(Step::kCount) <= kWorkerSteps);
 
@@ -53,7 +55,7 @@ void set_state(WorkerState state) {
 
 void force(const char* name, const char* value) { SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE); }
 
-// As autovacuum does: nothing that somebody set for a role or a database may end up in here.
+// As autovacuum does: nothing that somebody set for the server, a role or a database may end up in here.
 void force_settings() {
   char timeout[32];
   snprintf(timeout, sizeof(timeout), "%d", kLockTimeoutMs);
@@ -62,6 +64,8 @@ void force_settings() {
   // A lock that somebody keeps on one queue must not stop the work for the others.
   force("lock_timeout", timeout);
   force("idle_in_transaction_session_timeout", "0");
+  if (kHasTransactionTimeout) force("transaction_timeout", "0");
+  force("zero_damaged_pages", "off");
   force("default_transaction_isolation", "read committed");
   force("default_transaction_read_only", "off");
   force("default_transaction_deferrable", "off");
@@ -151,6 +155,11 @@ void report_error(Step step, const ErrorData* e) {
 
 }  // namespace
 
+const char* worker_state_name(WorkerState state) {
+  constexpr const char* kNames[] = {"free", "starting", "probing", "running", "standing by", "left"};
+  return kNames[static_cast<int>(state)];
+}
+
 const char* worker_kind_name(WorkerKind kind) { return kind == WorkerKind::kMover ? "mover" : "retention"; }
 const char* step_name(Step step) { return kStepNames[static_cast<int>(step)]; }
 
@@ -181,6 +190,7 @@ void enter_worker(Datum database, WorkerKind kind) {
     s.pid = MyProcPid;
     s.proc_number = my_proc_number();
     my_slot = a.slot;
+    my_kind = kind;
     my_generation = a.generation;
   }
   LWLockRelease(shared->worker_lock);
@@ -189,6 +199,9 @@ void enter_worker(Datum database, WorkerKind kind) {
   on_shmem_exit(release_slot, static_cast<Datum>(0));
   BackgroundWorkerInitializeConnectionByOid(oid, InvalidOid, 0);
   force_settings();
+  // What a worker settles, whoever is promoted can settle again: it never waits for a standby, or one that is gone would
+  // stop the work of all queues.
+  wait_for_standbys = false;
   set_state(WorkerState::kProbing);
 }
 
@@ -209,6 +222,14 @@ void leave_if_not_wanted() {
   if (extension_gone) leave_worker(ExitReason::kExtensionAbsent);
 }
 
+// Outside of a step there is nothing to cancel, and a cancel must not end the worker.
+static void heed_interrupts() {
+  HOLD_CANCEL_INTERRUPTS();
+  CHECK_FOR_INTERRUPTS();
+  RESUME_CANCEL_INTERRUPTS();
+  QueryCancelPending = false;
+}
+
 void rest(long timeout_ms) {
   static uint32 event = 0;
   if (event == 0) event = wait_event("BatonWorkerMain");
@@ -216,7 +237,7 @@ void rest(long timeout_ms) {
   pgstat_report_activity(STATE_IDLE, nullptr);
   (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, event);
   ResetLatch(MyLatch);
-  CHECK_FOR_INTERRUPTS();
+  heed_interrupts();
   if (ConfigReloadPending) {
     ConfigReloadPending = false;
     ProcessConfigFile(PGC_SIGHUP);
@@ -227,7 +248,7 @@ bool run_in_worker(Step step, StepBody body, void* argument) {
   MemoryContext context = CurrentMemoryContext;
   volatile bool done = false;
   volatile bool stand_by = false;
-  CHECK_FOR_INTERRUPTS();
+  heed_interrupts();
   leave_if_not_wanted();
   PG_TRY();
   {
@@ -254,10 +275,11 @@ bool run_in_worker(Step step, StepBody body, void* argument) {
     PopActiveSnapshot();
     CommitTransactionCommand();
     if (stand_by) {
-      if (shared->workers[my_slot].state != static_cast<int>(WorkerState::kStandingBy))
+      // Said by one of the two.
+      if (my_kind == WorkerKind::kMover && shared->workers[my_slot].state != static_cast<int>(WorkerState::kStandingBy))
         ereport(WARNING, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                           errmsg("pg_baton %s in this database is newer than the loaded library %s", version, BATON_VERSION),
-                          errdetail("The worker stands by."), errhint("Restart the server to load the newer library.")));
+                          errdetail("The workers stand by."), errhint("Restart the server to load the newer library.")));
       set_state(WorkerState::kStandingBy);
     }
   }
@@ -343,6 +365,7 @@ void unblock_database(Oid database) {
 bool database_is_blocked(Oid database) {
   for (pg_atomic_uint32& b : shared->database_blocks)
     if (pg_atomic_read_u32(&b) == database) return true;
+  pg_read_barrier();  // with unblock_database: what was said before is read after
   return false;
 }
 

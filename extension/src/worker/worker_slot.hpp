@@ -39,6 +39,7 @@ struct WorkerArguments {
 static_assert(sizeof(WorkerArguments) <= BGW_EXTRALEN);
 
 const char* worker_kind_name(WorkerKind kind);
+const char* worker_state_name(WorkerState state);
 
 // ---- the life of a worker
 // Takes its slot, connects, forces its settings. Does not return when the worker is not wanted any more.
@@ -58,6 +59,7 @@ enum class Step : int {
   kWake,
   kRotate,
   kNames,
+  kOldNames,
   kForcedSweep,
   kCount,
 };
