@@ -36,6 +36,7 @@ Slot slot_in(SlotState state, SettleKind kind = SettleKind::kNone) {
   s.held_ms = 30000;
   s.started_ms = 11;
   s.due_delta = 500;
+  if (state == SlotState::kInserted) s.held_ms = s.started_ms = 0;  // a fresh message; see the moved claim
   return s;
 }
 
@@ -114,6 +115,22 @@ TEST_CASE("an enqueue that committed is ready, one that was rolled back never wa
   CHECK(slot_kind(s) == SettleKind::kAborted);
 }
 
+TEST_CASE("a claim that moved here goes on when the move commits, and was never here when it is rolled back") {
+  Slot s = slot_in(SlotState::kInserted);
+  s.held_ms = 30000;
+  s.started_ms = 11;
+  Slot before = s;
+  CHECK(resolve_slot(s, XidStatus::kCommitted));
+  CHECK(slot_state(s) == SlotState::kClaimed);
+  CHECK(s.nonce == before.nonce);
+  CHECK(s.deadline == before.deadline);
+  CHECK(s.started_ms == before.started_ms);
+  CHECK(slot_phase(s, XidStatus::kCommitted, kNow) == SlotPhase::kHeld);
+  s = before;
+  CHECK(resolve_slot(s, XidStatus::kAborted));
+  CHECK(slot_state(s) == SlotState::kGone);
+}
+
 TEST_CASE("a foreign message stays foreign when its enqueue commits") {
   Slot s = slot_in(SlotState::kInserted);
   s.kind = kForeignFlag;
@@ -125,7 +142,7 @@ TEST_CASE("a foreign message stays foreign when its enqueue commits") {
 
 TEST_CASE("a settlement that was rolled back leaves the claim as it was") {
   for (SettleKind k : {SettleKind::kAcked, SettleKind::kReleased, SettleKind::kReturned, SettleKind::kQuarantined,
-                       SettleKind::kMoved, SettleKind::kPurged, SettleKind::kExpired}) {
+                       SettleKind::kMoved, SettleKind::kPurged, SettleKind::kExpired, SettleKind::kDeferred}) {
     Slot s = slot_in(SlotState::kSettling, k);
     Slot before = s;
     REQUIRE(resolve_slot(s, XidStatus::kAborted));

@@ -32,6 +32,7 @@ enum class SettleKind : uint8_t {
   kHandedBack = 9,   // hand_back: READY only
   kVoid = 10,        // its claim was rolled back: READY only
   kFenced = 11,      // fence(queue) or revoke ended the claim: READY only
+  kDeferred = 12,    // released with a long delay: the message went to a due-time bucket
 };
 
 constexpr uint8_t kKindMask = 0x1f;
@@ -107,7 +108,8 @@ enum class SlotPhase : uint8_t {
 inline bool resolve_slot(Slot& s, XidStatus status) {
   if (slot_state(s) == SlotState::kInserted) {
     if (status == XidStatus::kCommitted) {
-      s.state = static_cast<uint8_t>(SlotState::kReady);
+      // A claim that was moved here goes on.
+      s.state = static_cast<uint8_t>(s.held_ms != 0 ? SlotState::kClaimed : SlotState::kReady);
       return true;
     }
     if (status == XidStatus::kAborted) {

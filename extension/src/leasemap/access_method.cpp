@@ -1,13 +1,15 @@
 // The index access method baton_lease: what PostgreSQL calls. It answers no query; being an index, the map is created,
 // truncated, dropped, moved, rebuilt and replicated with its table by PostgreSQL itself. Must work without preload.
+#include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
 #include "map.hpp"
 #include "row.hpp"
+#include "shared_tables.hpp"
 #include "sweep.hpp"
 
 namespace baton {
 
-uint32 slot_from_index_values(const Datum* values, const bool* isnull, const ItemPointerData& tid, NewSlot* s) {
+uint32 slot_from_index_values(Relation heap, const Datum* values, const bool* isnull, const ItemPointerData& tid, NewSlot* s) {
   if (isnull[kMapId]) ereport(ERROR, (errcode(ERRCODE_NOT_NULL_VIOLATION), errmsg("a message needs an id")));
   s->tid = tid;
   s->id = DatumGetInt64(values[kMapId]);
@@ -16,7 +18,15 @@ uint32 slot_from_index_values(const Datum* values, const bool* isnull, const Ite
   s->failures = static_cast<uint16>(Max(0, Min(failures, static_cast<int32>(kMaxFailures))));
   s->due = isnull[kMapNotBefore] ? 0 : DatumGetTimestampTz(values[kMapNotBefore]);
   s->foreign = false;
+  s->claim = nullptr;
   s->key_hash = 0;
+  SharedTable shared_table = shared_table_of(heap);
+  if (shared_table.kind != SharedKind::kNone) {
+    if (isnull[kMapRoutingKey]) ereport(ERROR, (errcode(ERRCODE_NOT_NULL_VIOLATION), errmsg("a message in a shared table needs a queue_id")));
+    int32 queue_id = DatumGetInt32(values[kMapRoutingKey]);
+    s->key_hash = static_cast<uint32>(queue_id);
+    return shared_lane(shared_table, queue_id, s->id, s->due);
+  }
   if (!isnull[kMapRoutingKey]) {
     text* key = DatumGetTextPP(values[kMapRoutingKey]);
     s->key_hash = routing_key_hash(key);
@@ -40,10 +50,12 @@ void empty_build(Relation) {
 
 bool insert_row(Relation map, Datum* values, bool* isnull, ItemPointer tid, Relation heap, IndexUniqueCheck, bool, IndexInfo*) {
   NewSlot s;
-  uint32 lane = slot_from_index_values(values, isnull, *tid, &s);
+  uint32 lane = slot_from_index_values(heap, values, isnull, *tid, &s);
   // Rows that logical replication applies are another cluster's work until activate() says otherwise.
   s.foreign = IsLogicalWorker();
   append_slots(map, lane, &s, 1, queue_id_of_segment(heap));
+  // A bucket whose time has come may be read already: whoever looks for due messages begins again.
+  if (shared) due_unknown();
   return false;
 }
 

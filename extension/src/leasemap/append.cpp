@@ -61,7 +61,7 @@ void add_lane(Relation map, Buffer meta_buf, uint32 lane, BlockNumber first) {
 // which somebody else may have added meanwhile. Three small records, not one over three pages (the server would compare
 // them whole): a crash after the first leaves a page that nothing links to, after the second a directory whose last page
 // has a successor, which readers follow.
-BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block) {
+BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block, bool hinted) {
   Buffer meta_buf = ReadBuffer(map, kMetaBlock);
   LockBuffer(meta_buf, BUFFER_LOCK_EXCLUSIVE);
   const MapMeta* meta = map_meta(BufferGetPage(meta_buf));
@@ -95,12 +95,14 @@ BlockNumber extend_lane(Relation map, uint32 lane, BlockNumber tail_block) {
   if (BufferIsValid(tail_buf)) UnlockReleaseBuffer(tail_buf);
   UnlockReleaseBuffer(meta_buf);
   // Claimers read the directory only when they know of more than the default lane.
-  if (LaneHint* h = lane_hint(map, kDefaultLane)) hint_lane_count(h, lane_key(map, kDefaultLane), lanes);
+  LaneHint* h = hinted ? lane_hint(map, kDefaultLane) : nullptr;
+  if (h) hint_lane_count(h, lane_key(map, kDefaultLane), lanes);
   return result;
 }
 
 // Bytes of a fresh slot that are not zero: the rest of the page is zero on the primary and in replay alike.
 uint16 logged_length(const NewSlot& s) {
+  if (s.claim) return sizeof(Slot);
   if (s.due != 0) return offsetof(Slot, worker);
   if (s.generation != 0 || s.key_hash != 0) return offsetof(Slot, nonce);
   return offsetof(Slot, key_hash);
@@ -116,6 +118,12 @@ void fill_slot(Slot* slot, const NewSlot& s, uint64 xid) {
   slot->key_hash = s.key_hash;
   slot->generation = s.generation;
   slot->deadline = s.due;
+  if (!s.claim) return;
+  slot->nonce = s.claim->nonce;
+  slot->deadline = s.claim->deadline;
+  slot->worker = s.claim->worker;
+  slot->held_ms = s.claim->held_ms;
+  slot->started_ms = s.claim->started_ms;
 }
 
 void note_ranges(const LaneKey& key, BlockNumber block, uint32 ordinal, int first, const NewSlot* slots, int count, int32 queue_id) {
@@ -131,7 +139,7 @@ void note_ranges(const LaneKey& key, BlockNumber block, uint32 ordinal, int firs
 
 bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, int32 queue_id) {
   LaneKey key = lane_key(map, lane);
-  LaneHint* hint = lane_hint(map, lane);
+  LaneHint* hint = queue_id != 0 ? lane_hint(map, lane) : nullptr;
   uint64 xid = current_full_xid();
   // Without preload (pg_restore into a cluster that is not set up yet) there are no hints; a sweep will find the work.
   BlockNumber block = InvalidBlockNumber;
@@ -149,7 +157,7 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
   Fragment fragments[kSlotsPerPage + 1];
   for (int done = 0; done < count;) {
     if (!BlockNumberIsValid(block)) {
-      block = extend_lane(map, lane, InvalidBlockNumber);
+      block = extend_lane(map, lane, InvalidBlockNumber, hint != nullptr);
       extended = true;
     }
     Buffer buf = ReadBuffer(map, block);
@@ -164,7 +172,7 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
     if (BlockNumberIsValid(next) || used >= kSlotsPerPage) {
       UnlockReleaseBuffer(buf);
       if (!BlockNumberIsValid(next)) {
-        next = extend_lane(map, lane, block);
+        next = extend_lane(map, lane, block, hint != nullptr);
         extended = true;
       }
       block = next;

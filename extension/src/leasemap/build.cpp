@@ -10,6 +10,7 @@ struct BuildState {
   Tuplesortstate* sort;
   TupleTableSlot* slot;
   double rows;
+  Relation heap;
 };
 
 constexpr int kBuildColumns = 7;  // lane, id, tid, generation, failures, due, key_hash
@@ -31,7 +32,7 @@ void collect_row(Relation, ItemPointer tid, Datum* values, bool* isnull, bool al
   if (!alive) return;
   auto* b = static_cast<BuildState*>(arg);
   NewSlot s;
-  uint32 lane = slot_from_index_values(values, isnull, *tid, &s);
+  uint32 lane = slot_from_index_values(b->heap, values, isnull, *tid, &s);
   TupleTableSlot* out = b->slot;
   ExecClearTuple(out);
   memset(out->tts_isnull, false, kBuildColumns * sizeof(bool));
@@ -140,6 +141,7 @@ IndexBuildResult* build_map(Relation heap, Relation map, IndexInfo* info) {
   b.sort = tuplesort_begin_heap(desc, 2, columns, operators, collations, nulls_first, maintenance_work_mem, nullptr, TUPLESORT_NONE);
   b.slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
   b.rows = 0;
+  b.heap = heap;
   double heap_tuples = table_index_build_scan(heap, map, info, true, false, collect_row, &b, nullptr);
   if (b.rows > 0) {
     tuplesort_performsort(b.sort);

@@ -44,9 +44,11 @@ struct NewSlot {
   uint16 failures;
   bool foreign;
   int64 due;  // 0: at once
+  const Slot* claim;  // the live claim that a moved message takes with it; nullptr: none
 };
 // Appends slots in state INSERTED of the current (sub)transaction and notes their ranges for its end. Caller holds a
 // lock on heap and map to the end of the transaction. Returns true if a page was added: time to look at the segment's size.
+// queue_id 0: the map is none of a queue's own segments. It has no hints, and nobody is told.
 bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, int32 queue_id);
 void init_map_page(Page page, uint32 lane, uint32 ordinal);
 

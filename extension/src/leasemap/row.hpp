@@ -27,7 +27,8 @@ enum RowColumn : int {
   kRowColumns,
 };
 
-// Columns of the map: (id, lane, generation, failures, not_before, routing_key).
+// Columns of the map: (id, lane, generation, failures, not_before, routing_key). The maps of shared tables have queue_id
+// in the place of routing_key.
 enum MapColumn : int { kMapId = 0, kMapLane, kMapGeneration, kMapFailures, kMapNotBefore, kMapRoutingKey, kMapColumns };
 
 // Hash of a routing key, 0 for none. Part of the on-disk format.
@@ -38,7 +39,7 @@ inline uint32 routing_key_hash(const text* key) {
 }
 
 // Fills *s from index column values; returns the lane.
-uint32 slot_from_index_values(const Datum* values, const bool* isnull, const ItemPointerData& tid, NewSlot* s);
+uint32 slot_from_index_values(Relation heap, const Datum* values, const bool* isnull, const ItemPointerData& tid, NewSlot* s);
 
 // Number of the queue a segment belongs to, from its name q<id>_<n>; 0 if it is none.
 int32 queue_id_of_segment(Relation heap);

@@ -81,12 +81,12 @@ inline bool fetch_heap_tuple(Relation heap, Snapshot snapshot, HeapTuple tuple, 
   return heap_fetch(heap, snapshot, tuple, buf, false);
 }
 
-// Deletes a row version; waits for a plain SQL lock on it.
-inline TM_Result delete_heap_tuple(Relation heap, ItemPointer tid, CommandId cid, TM_FailureData* failure) {
+// Deletes a row version; waits for a plain SQL lock on it, or says TM_WouldBlock or TM_BeingModified.
+inline TM_Result delete_heap_tuple(Relation heap, ItemPointer tid, CommandId cid, TM_FailureData* failure, bool wait) {
 #if PG_VERSION_NUM >= 190000
-  return heap_delete(heap, tid, cid, 0, InvalidSnapshot, true, failure);
+  return heap_delete(heap, tid, cid, 0, InvalidSnapshot, wait, failure);
 #else
-  return heap_delete(heap, tid, cid, InvalidSnapshot, true, failure, false);
+  return heap_delete(heap, tid, cid, InvalidSnapshot, wait, failure, false);
 #endif
 }
 

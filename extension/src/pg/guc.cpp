@@ -16,6 +16,7 @@ int retention_naptime_ms = 5000;
 int rotate_min_interval_ms = 5000;
 int rotate_grace_ms = 60000;
 int sweep_interval_ms = 10000;
+int soon_ms = 60000;
 int settle_timeout_ms = 5000;
 int wait_recheck_ms = 1000;
 int clock_offset_ms = 0;
@@ -48,6 +49,9 @@ void define_settings(bool preloaded) {
              &rotate_grace_ms, 60000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.sweep_interval", "Longest time that work whose hint was lost stays unseen.", &sweep_interval_ms, 10000, 100, INT_MAX / 2,
              PGC_SIGHUP, GUC_UNIT_MS);
+  // Longer than the buckets of the nearest level are wide (core/wheel.hpp) and the time the mover moves ahead (leasemap/due.hpp).
+  define_int("pg_baton.soon", "Messages due within this time wait in their queue's segments, later ones in due-time buckets.", &soon_ms, INT_MAX / 2,
+             20000, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.settle_timeout", "Longest wait of a single settlement for another one of the same message.", &settle_timeout_ms, 5000, 0,
              INT_MAX / 2, PGC_USERSET, GUC_UNIT_MS);
   define_int("pg_baton.wait_recheck", "A waiting session looks for itself at least this often.", &wait_recheck_ms, 1000, 10, INT_MAX / 2,

@@ -163,6 +163,54 @@ void wake_waiters(Oid database, int32 queue_id, uint64 n) {
   }
 }
 
+static DueHint* due_hint() {
+  uint32 start = murmurhash32(MyDatabaseId) % kDueHints;
+  for (int i = 0; i < kDueHints; i++) {
+    DueHint* h = &shared->dues[(start + static_cast<uint32>(i)) % kDueHints];
+    uint32 free_place = 0;
+    if (pg_atomic_read_u32(&h->database) == MyDatabaseId || pg_atomic_compare_exchange_u32(&h->database, &free_place, MyDatabaseId) ||
+        free_place == MyDatabaseId)
+      return h;
+  }
+  return nullptr;
+}
+
+static void lower_due(DueHint* h, TimestampTz due) {
+  uint64 now = pg_atomic_read_u64(&h->next);
+  while (now != 0 && due < static_cast<TimestampTz>(now) && !pg_atomic_compare_exchange_u64(&h->next, &now, static_cast<uint64>(due))) {
+  }
+}
+
+void due_noted(TimestampTz due) {
+  DueHint* h = shared ? due_hint() : nullptr;
+  if (h) lower_due(h, due);
+}
+
+void due_unknown() {
+  DueHint* h = shared ? due_hint() : nullptr;
+  if (!h) return;
+  pg_atomic_fetch_add_u32(&h->restarts, 1);
+  pg_atomic_write_u64(&h->next, 0);
+}
+
+TimestampTz due_next() {
+  DueHint* h = due_hint();
+  return h ? static_cast<TimestampTz>(pg_atomic_read_u64(&h->next)) : 0;
+}
+
+uint32 due_restarts() {
+  DueHint* h = due_hint();
+  return h ? pg_atomic_read_u32(&h->restarts) : 0;
+}
+
+void begin_due_look() {
+  if (DueHint* h = due_hint()) pg_atomic_write_u64(&h->next, static_cast<uint64>(kNever));
+}
+
+void end_due_look(TimestampTz next) {
+  if (DueHint* h = due_hint()) lower_due(h, next);
+}
+
 // Where a name is looked for first. Workers of one name in many databases do not crowd in one place.
 static int name_place(uint32 number) {
   return static_cast<int>(hash_combine(murmurhash32(number), murmurhash32(MyDatabaseId)) % kWorkerNames);

@@ -95,6 +95,15 @@ struct DrainNote {
 };
 constexpr int kDrainNotes = 2048;
 
+// Per database: when the next message in a due-time bucket is due, as far as known. Whoever puts one there lowers it, the
+// mover sets it; a claimer that finds it in the past helps itself.
+struct DueHint {
+  pg_atomic_uint32 database;  // 0 = free; taken for good by compare-and-exchange
+  pg_atomic_uint32 restarts;  // messages were put there past the hint: begin to look from the start
+  pg_atomic_uint64 next;      // kNever = none; 0 = unknown
+};
+constexpr int kDueHints = 256;
+
 struct SharedState {
   LWLock* lane_lock;      // table of lane hints: shared to find, exclusive to make or evict
   LWLock* queue_lock;     // table of queue hints
@@ -121,6 +130,7 @@ struct SharedState {
   StepStatus launcher_steps[2];
   WorkerSlot workers[kWorkerSlots];
   DrainNote drains[kDrainNotes];
+  DueHint dues[kDueHints];
 };
 
 extern SharedState* shared;  // nullptr unless preloaded
@@ -136,6 +146,14 @@ void wake_waiters(Oid database, int32 queue_id, uint64 n);
 
 uint32 worker_number(const char* name);               // NULL name: this process
 void worker_name(uint32 number, char* out, Size size);  // for display
+
+// ---- due-time buckets of this database
+void due_noted(TimestampTz due);
+void due_unknown();
+TimestampTz due_next();       // 0: unknown
+uint32 due_restarts();
+void begin_due_look();        // from here on, what others put there is kept apart ...
+void end_due_look(TimestampTz next);  // ... from what the look has found
 
 void wake_launcher();
 

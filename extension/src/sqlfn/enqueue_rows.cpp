@@ -1,8 +1,7 @@
-// See enqueue_rows.hpp. Order: rows first, then slots, so that no slot ever points to a row that was never written.
+// See enqueue_rows.hpp.
 #include "enqueue_rows.hpp"
 
 #include "../core/envelope.hpp"
-#include "../leasemap/ring.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
@@ -11,8 +10,6 @@
 
 namespace baton {
 namespace {
-
-constexpr int kChunk = 500;  // rows per multi-insert
 
 void check_size(const char* field, Datum value, int max_bytes) {
   Size n = toast_raw_datum_size(value) - VARHDRSZ;
@@ -30,76 +27,6 @@ void check_timestamp(const char* field, TimestampTz t) {
 void set_text(Envelope* e, int column, text* value) {
   e->nulls[column] = value == nullptr;
   e->values[column] = PointerGetDatum(value);
-}
-
-void insert_rows_one(Relation heap, Envelope* rows, int count, NewSlot* slots) {
-  TupleDesc desc = RelationGetDescr(heap);
-  CommandId cid = GetCurrentCommandId(true);
-  auto* values = static_cast<Datum*>(palloc0(sizeof(Datum) * static_cast<Size>(desc->natts)));
-  auto* nulls = static_cast<bool*>(palloc(static_cast<Size>(desc->natts)));
-  memset(nulls, true, static_cast<Size>(desc->natts));
-  for (int i = 0; i < count; i++) {
-    memcpy(values, rows[i].values, sizeof(rows[i].values));
-    memcpy(nulls, rows[i].nulls, sizeof(rows[i].nulls));
-    HeapTuple tuple = heap_form_tuple(desc, values, nulls);
-    heap_insert(heap, tuple, cid, HEAP_INSERT_SKIP_FSM, nullptr);
-    slots[i].tid = tuple->t_self;
-    heap_freetuple(tuple);
-  }
-}
-
-void insert_rows_many(Relation heap, Envelope* rows, int count, NewSlot* slots) {
-  // A copy is not reference counted: hundreds of slots need not be entered in the resource owner and taken out again.
-  TupleDesc desc = CreateTupleDescCopy(RelationGetDescr(heap));
-  auto** tuple_slots = static_cast<TupleTableSlot**>(palloc(sizeof(TupleTableSlot*) * static_cast<Size>(count)));
-  for (int i = 0; i < count; i++) {
-    TupleTableSlot* s = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
-    memset(s->tts_isnull, true, static_cast<Size>(desc->natts));
-    memcpy(s->tts_values, rows[i].values, sizeof(rows[i].values));
-    memcpy(s->tts_isnull, rows[i].nulls, sizeof(rows[i].nulls));
-    ExecStoreVirtualTuple(s);
-    tuple_slots[i] = s;
-  }
-  heap_multi_insert(heap, tuple_slots, count, GetCurrentCommandId(true), HEAP_INSERT_SKIP_FSM, nullptr);
-  for (int i = 0; i < count; i++) {
-    slots[i].tid = tuple_slots[i]->tts_tid;
-    ExecDropSingleTupleTableSlot(tuple_slots[i]);
-  }
-  pfree(tuple_slots);
-  FreeTupleDesc(desc);
-}
-
-// The relation cache has the list since the map was found; it is made again only after an invalidation.
-bool has_other_indexes(Relation heap) {
-  if (heap->rd_indexvalid) return list_length(heap->rd_indexlist) > 1;
-  List* indexes = RelationGetIndexList(heap);
-  bool more = list_length(indexes) > 1;
-  list_free(indexes);
-  return more;
-}
-
-// A replicable queue has a primary key on id beside the map. Any other index would silently miss what is enqueued.
-void insert_other_indexes(const Segment& segment, const NewSlot* slots, int count) {
-  List* indexes = RelationGetIndexList(segment.heap);
-  ListCell* lc;
-  foreach (lc, indexes) {
-    if (lfirst_oid(lc) == RelationGetRelid(segment.map)) continue;
-    Relation index = index_open(lfirst_oid(lc), RowExclusiveLock);
-    if (index->rd_index->indnatts != 1 || index->rd_index->indkey.values[0] != kRowId + 1)
-      ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                      errmsg("index \"%s\" on segment \"%s\" is not supported", RelationGetRelationName(index), RelationGetRelationName(segment.heap)),
-                      errhint("Drop it: a segment has its lease map and, if replicable, a primary key.")));
-    IndexInfo* info = BuildIndexInfo(index);
-    for (int i = 0; i < count; i++) {
-      Datum value = Int64GetDatum(slots[i].id);
-      bool isnull = false;
-      ItemPointerData tid = slots[i].tid;
-      index_insert(index, &value, &isnull, &tid, segment.heap, index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
-    }
-    pfree(info);
-    index_close(index, NoLock);
-  }
-  list_free(indexes);
 }
 
 }  // namespace
@@ -176,46 +103,12 @@ void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now,
   e->key_hash = in.routing_key ? routing_key_hash(in.routing_key) : 0;
   e->generation = 0;
   e->failures = 0;
+  e->claim = nullptr;
 }
 
 void enqueue_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
   if (count == 0) return;
-  require_durability(queue->durability);
-  auto* slots = static_cast<NewSlot*>(palloc(sizeof(NewSlot) * static_cast<Size>(Min(count, kChunk))));
-  for (int done = 0; done < count;) {
-    int n = Min(kChunk, count - done);
-    Envelope* chunk = rows + done;
-    // Before the sequence is touched: whoever holds a segment's lock keeps the queue from being dropped.
-    int number;
-    Segment segment = open_write_segment(queue, &number);
-    for (int i = 0; i < n; i++) {
-      if (chunk[i].nulls[kRowId]) chunk[i].values[kRowId] = Int64GetDatum(nextval_internal(queue->id_sequence, false));
-      chunk[i].nulls[kRowId] = false;
-      ids[done + i] = DatumGetInt64(chunk[i].values[kRowId]);
-      slots[i].id = ids[done + i];
-      slots[i].key_hash = chunk[i].key_hash;
-      slots[i].generation = chunk[i].generation;
-      slots[i].failures = chunk[i].failures;
-      slots[i].foreign = false;
-      slots[i].due = chunk[i].due;
-    }
-    if (n == 1)
-      insert_rows_one(segment.heap, chunk, n, slots);
-    else
-      insert_rows_many(segment.heap, chunk, n, slots);
-    if (has_other_indexes(segment.heap)) insert_other_indexes(segment, slots, n);
-    bool extended = false;
-    for (int i = 0; i < n;) {
-      int run = 1;
-      while (i + run < n && chunk[i + run].lane == chunk[i].lane) run++;
-      extended |= append_slots(segment.map, chunk[i].lane, slots + i, run, queue->id);
-      i += run;
-    }
-    if (extended && segment_size(segment) >= queue->segment_bytes) move_on(queue, segment, number);
-    close_segment(segment, NoLock);
-    done += n;
-  }
-  pfree(slots);
+  write_rows(queue, rows, count, ids);
   baton::count(queue->id, Counter::kEnqueued, static_cast<uint64>(count));
 }
 

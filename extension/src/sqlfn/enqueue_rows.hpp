@@ -1,21 +1,10 @@
-// Writing message rows and their slots: behind every way a message gets into a queue.
+// From the arguments of an enqueue to message rows: behind every way a message gets into a queue.
 #pragma once
 
-#include "../leasemap/row.hpp"
+#include "../leasemap/write_rows.hpp"
 #include "../pg/queue.hpp"
 
 namespace baton {
-
-// One message to be written. Values point to memory of the caller.
-struct Envelope {
-  Datum values[kRowColumns];
-  bool nulls[kRowColumns];
-  uint32 lane;
-  uint32 key_hash;
-  uint32 generation;
-  uint16 failures;
-  TimestampTz due;  // 0: at once
-};
 
 // Raw inputs of one message, before validation. Null pointers: not given.
 struct EnvelopeInput {

@@ -85,7 +85,7 @@ void delete_row(Relation heap, const Slot& slot) {
   ItemPointerData tid = slot_tid(slot);
   if (!ItemPointerIsValid(&tid)) return;
   TM_FailureData failure;
-  TM_Result result = delete_heap_tuple(heap, &tid, GetCurrentCommandId(true), &failure);
+  TM_Result result = delete_heap_tuple(heap, &tid, GetCurrentCommandId(true), &failure, true);
   switch (result) {
     case TM_Ok:
     case TM_SelfModified:
