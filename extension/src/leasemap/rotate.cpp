@@ -11,6 +11,7 @@
 // hints are keyed by the file number that changes with it.
 #include "rotate.hpp"
 
+#include "../core/keep.hpp"
 #include "../core/lane.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
@@ -60,7 +61,7 @@ void write_note(RelNumber rel, TimestampTz drained_at, BlockNumber unsettled_at)
 // ---- reading a map
 
 struct Drain {
-  bool drained;              // every slot is settled for good
+  Keep unsettled;            // why a slot is not settled for good; kNothing: all are
   BlockNumber unsettled_at;  // if not
   uint64 newest_xid;         // of any settlement or rolled back enqueue
   TimestampTz last_deadline;  // of a lease that a token was told
@@ -68,6 +69,9 @@ struct Drain {
   bool purged;               // rows were deleted by plain SQL, by transactions that the slots do not know
   bool rows_needed;          // ... and one of them is still visible to somebody
 };
+
+// Of a map that has changed under our eyes.
+constexpr Drain kUnknown{Keep::kUnsettled, InvalidBlockNumber, 0, 0, false, false, false};
 
 void note_settled(const Slot& s, Drain* d) {
   if (slot_xid(s) > d->newest_xid) d->newest_xid = slot_xid(s);
@@ -88,25 +92,31 @@ bool row_is_needed(Relation heap, const ItemPointerData& tid) {
   return needed;
 }
 
-// False: something on the page is not settled for good. heap may be null: then rows are not asked.
-bool look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessStrategy strategy, Drain* d) {
+// Why the first slot that is not settled for good is not: the transaction it names, its claim, or nobody has it yet.
+Keep unsettled_why(const Slot& s) {
+  if (slot_has_open_xid(s)) return Keep::kOpenTransaction;
+  return slot_state(s) == SlotState::kClaimed ? Keep::kClaim : Keep::kUnsettled;
+}
+
+// Why something on the page is not settled for good; kNothing: all is. heap may be null: then rows are not asked.
+Keep look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessStrategy strategy, Drain* d) {
   Slot open[kSlotsPerPage];
   ItemPointerData purged[kSlotsPerPage];
   int open_count = 0;
   int purged_count = 0;
-  bool settled = true;
+  Keep unsettled = Keep::kNothing;
   Buffer buf = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
   LockBuffer(buf, BUFFER_LOCK_SHARE);
   Page page = BufferGetPage(buf);
   if (page_is_map_page(page)) {
     const Slot* slots = map_slots(page);
     int n = map_slot_count(page);
-    for (int i = 0; i < n && settled; i++) {
+    for (int i = 0; i < n && unsettled == Keep::kNothing; i++) {
       const Slot& s = slots[i];
       if (slot_has_open_xid(s)) {
         open[open_count++] = s;
       } else if (slot_is_unsettled(s)) {
-        settled = false;
+        unsettled = unsettled_why(s);
       } else if (slot_state(s) == SlotState::kGone) {
         note_settled(s, d);
         ItemPointerData tid = slot_tid(s);
@@ -118,7 +128,7 @@ bool look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessS
     }
   }
   UnlockReleaseBuffer(buf);
-  if (!settled) return false;
+  if (unsettled != Keep::kNothing) return unsettled;
   uint64 known_xid = 0;
   XidStatus known = XidStatus::kInProgress;
   for (int i = 0; i < open_count; i++) {
@@ -129,30 +139,29 @@ bool look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessS
     }
     // Too old for the commit log: a sweep asks the row and writes the outcome down.
     resolve_slot(s, known);
-    if (slot_is_unsettled(s)) return false;
+    if (slot_is_unsettled(s)) return unsettled_why(s);
     note_settled(s, d);
   }
   for (int i = 0; i < purged_count && !d->rows_needed; i++) d->rows_needed = row_is_needed(heap, purged[i]);
-  return true;
+  return Keep::kNothing;
 }
 
 Drain look_at_map(Relation heap, Relation map, BlockNumber look_first) {
-  Drain d{false, InvalidBlockNumber, 0, 0, false, false, false};
+  Drain d{Keep::kNothing, InvalidBlockNumber, 0, 0, false, false, false};
   BlockNumber blocks = RelationGetNumberOfBlocks(map);
   if (BlockNumberIsValid(look_first) && look_first < blocks) {
     Drain scratch = d;
-    if (!look_at_block(nullptr, map, look_first, nullptr, &scratch)) {
+    d.unsettled = look_at_block(nullptr, map, look_first, nullptr, &scratch);
+    if (d.unsettled != Keep::kNothing) {
       d.unsettled_at = look_first;
       return d;
     }
   }
   BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-  d.drained = true;
-  for (BlockNumber b = kMetaBlock + 1; b < blocks && d.drained; b++) {
+  for (BlockNumber b = kMetaBlock + 1; b < blocks && d.unsettled == Keep::kNothing; b++) {
     CHECK_FOR_INTERRUPTS();
-    if (look_at_block(heap, map, b, strategy, &d)) continue;
-    d.drained = false;
-    d.unsettled_at = b;
+    d.unsettled = look_at_block(heap, map, b, strategy, &d);
+    if (d.unsettled != Keep::kNothing) d.unsettled_at = b;
   }
   FreeAccessStrategy(strategy);
   return d;
@@ -265,20 +274,21 @@ enum class Fate { kStays, kGoes, kForced };
 
 // Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
 Fate fate_of(Relation heap, const Member& m, const Drain& d, bool ring_full, TimestampTz drained_at, uint64* guard) {
-  if (!d.drained) return Fate::kStays;
-  // A token's lease that still runs must be answered "already settled".
-  if (d.last_deadline > clock_now()) return Fate::kStays;
-  // Nobody must be left who could still see a row. An earlier guard is for snapshots that are older than it: it stays
-  // until they are gone.
-  uint64 newest = Max(d.newest_xid, m.guard_xid);
-  uint64 horizon = full_xid_of(GetOldestNonRemovableTransactionId(heap));
-  if (newest < horizon && !d.rows_needed) {
-    *guard = d.purged ? horizon - 1 : newest;
-    return Fate::kGoes;
-  }
-  // What was moved is elsewhere under the same id: an old snapshot would see it nowhere.
-  bool force = ring_full && !d.moved && GetCurrentTimestamp() - drained_at >= static_cast<int64>(rotate_grace_ms) * 1000;
-  return force ? Fate::kForced : Fate::kStays;
+  SegmentFacts f;
+  memset(&f, 0, sizeof(f));
+  f.unsettled = d.unsettled;
+  f.deadline_ahead = d.last_deadline > clock_now();
+  f.rows_needed = d.rows_needed;
+  // An earlier guard is for snapshots that are older than it: it stays until they are gone.
+  f.newest_xid = Max(d.newest_xid, m.guard_xid);
+  f.horizon = full_xid_of(GetOldestNonRemovableTransactionId(heap));
+  f.ring_full = ring_full;
+  f.moved = d.moved;
+  f.drained_us = GetCurrentTimestamp() - drained_at;
+  f.grace_us = static_cast<int64>(rotate_grace_ms) * 1000;
+  if (keep_segment(f) != Keep::kNothing) return Fate::kStays;
+  *guard = d.purged ? f.horizon - 1 : f.newest_xid;
+  return horizon_passed(f) ? Fate::kGoes : Fate::kForced;
 }
 
 void truncate_segment(Relation heap, Fate fate, uint64 guard) {
@@ -304,9 +314,10 @@ bool rotate_segment(const Member& m, bool ring_full) {
   if (!try_open(m.heap, &s)) return false;
   bool truncated = false;
   DrainNote note = read_note(m.rel);
-  Drain d = rel_number(s.map) == m.rel ? look_at_map(s.heap, s.map, note.unsettled_at) : Drain{};
-  TimestampTz drained_at = d.drained && note.drained_at != 0 ? note.drained_at : GetCurrentTimestamp();
-  if (!d.drained || note.drained_at == 0) write_note(m.rel, d.drained ? drained_at : 0, d.unsettled_at);
+  Drain d = rel_number(s.map) == m.rel ? look_at_map(s.heap, s.map, note.unsettled_at) : kUnknown;
+  bool drained = d.unsettled == Keep::kNothing;
+  TimestampTz drained_at = drained && note.drained_at != 0 ? note.drained_at : GetCurrentTimestamp();
+  if (!drained || note.drained_at == 0) write_note(m.rel, drained ? drained_at : 0, d.unsettled_at);
   bool rows_needed = d.rows_needed;
   Oid map_oid = RelationGetRelid(s.map);
   index_close(s.map, AccessShareLock);
@@ -323,7 +334,7 @@ bool rotate_segment(const Member& m, bool ring_full) {
       read_meta(map, &meta, &entry, kDefaultLane);
       bool same = rel_number(map) == m.rel && meta.epoch == m.epoch && meta.open_seq == m.open_seq;
       // Rows deleted by plain SQL were asked before: whoever could not see one then cannot see it now.
-      d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : Drain{};
+      d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : kUnknown;
       d.rows_needed = rows_needed;
       index_close(map, NoLock);
       Fate fate = same ? fate_of(s.heap, m, d, ring_full, drained_at, &guard) : Fate::kStays;
