@@ -131,8 +131,9 @@ MODULE_big  = pg_baton
 SOURCES     = $(sort $(wildcard extension/src/*.cpp extension/src/*/*.cpp))
 OBJS        = $(SOURCES:.cpp=.o)
 SQL_PARTS   = $(sort $(wildcard sql/[0-9]*.sql))
-DATA        = $(sort $(wildcard sql/upgrade/*.sql))
-DATA_built  = extension/pg_baton--$(BATON_VERSION).sql
+SQL_STEPS   = $(patsubst sql/upgrade/%,extension/%,$(sort $(wildcard sql/upgrade/*.sql)))
+SQL_INSTALL = extension/pg_baton--$(BATON_VERSION).sql
+DATA_built  = $(SQL_INSTALL) $(SQL_STEPS)
 BUILT_FOR   = extension/src/.built_for.d
 EXTRA_CLEAN = $(DATA_built) $(SOURCES:.cpp=.d) $(BUILT_FOR)
 NO_INSTALLCHECK = 1
@@ -178,9 +179,13 @@ FORCE:
 $(OBJS): $(BUILT_FOR)
 
 # the install script: the numbered parts in the order of their names
-$(DATA_built): $(SQL_PARTS) $(EXTENSION).control sql
+$(SQL_INSTALL): $(SQL_PARTS) $(EXTENSION).control sql
 	@test -n '$(SQL_PARTS)' || { echo 'make: there is no sql/[0-9]*.sql' >&2; exit 1; }
 	cat $(SQL_PARTS) > $@.tmp && mv $@.tmp $@
+
+# the upgrade steps: until its release, a step takes definitions from the parts
+$(SQL_STEPS): extension/%.sql: sql/upgrade/%.sql sql/upgrade/expand.awk $(SQL_PARTS) sql
+	awk -f sql/upgrade/expand.awk $(SQL_PARTS) $< > $@.tmp && mv $@.tmp $@
 
 # on the running server that PGHOST, PGPORT, ... name, with pg_baton installed and preloaded
 installcheck:

@@ -79,8 +79,10 @@ $$
   SELECT baton.activate('orders');                                 -- replicated work is ready
   SELECT baton.drop_queue('orders');                               -- refuses while work is in it
   SELECT * FROM baton.check('orders');                             -- no row: sound
+  SELECT * FROM baton.uninstall();                                 -- what it would drop: all
 
-create_queue needs CREATE on schema baton_queue; the others, ownership of the queue's view.
+create_queue needs CREATE on schema baton_queue; uninstall, ownership of the extension;
+the others, ownership of the queue's view.
 $$
     WHEN 'views' THEN $$
   TABLE baton.queues;            what there is and whether it works
@@ -89,6 +91,7 @@ $$
   TABLE baton.in_flight;         who holds what, for how long, started or not
   TABLE baton.segments;          the ring of work tables of each queue
   TABLE baton.health;            what an operator should know
+  TABLE baton.horizon;           what keeps rows from being reclaimed
   TABLE baton.audit;             who took work away, destroyed or overruled something
   TABLE baton_queue.orders;      the unsettled messages of a queue
   SELECT * FROM baton.explain_message('orders', 42);               -- why does it not run

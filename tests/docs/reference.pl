@@ -60,7 +60,7 @@ for my $relation (@relations, 'baton_queue.NAME') {
         { map { $_->[0] => $_->[1] } query(sprintf $columns, $relation =~ /\./ ? 'baton_queue.orders' : $name) });
 }
 
-my %not_an_option = map { $_ => 1 } qw(paused at_home id);
+my %not_an_option = map { $_ => 1 } qw(paused held rotation_held_until at_home id);
 compare('option of create_queue', { map { $_->[0] => $_->[1] } table_after($reference, '### create_queue') },
     { map { $_->[0] => $_->[1] } grep { !$not_an_option{ $_->[0] } } query("SELECT option, value FROM baton.describe_queue('orders')") });
 query("SELECT baton.drop_queue('orders')");

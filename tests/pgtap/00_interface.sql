@@ -40,6 +40,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('settle_and_claim', 'queue text, tokens text[], verdicts text[], worker text, max_items integer, lease interval, classes text[], max_bytes integer, delays interval[], reasons text[]', 'TABLE(ord integer, outcome text, token text, id bigint, message_id text, routing_key text, message_class text, priority integer, generation bigint, failures integer, enqueued_at timestamptz, lease_until timestamptz, fence bigint, headers jsonb, payload jsonb, payload_bytes bytea, payload_ref text, expires_at timestamptz)'),
     ('start', 'token text', 'timestamptz'),
     ('take', 'queue text, max_items integer, worker text, classes text[], max_bytes integer', 'SETOF baton.message'),
+    ('uninstall', 'dry_run boolean, discard boolean', 'TABLE(action text, kind text, object text, unsettled bigint, quarantined bigint, detail text)'),
     ('wait', 'IN queue text, IN timeout interval, INOUT reason text', ''),
     ('wait_any', 'IN queues text[], IN timeout interval, INOUT queue text', ''),
     ('why_empty', 'queue text, worker text', 'text')$$, 'functions and procedures');
