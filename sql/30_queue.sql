@@ -44,3 +44,7 @@ COMMENT ON FUNCTION baton.pause IS 'stop handing out messages; settling goes on'
 CREATE FUNCTION baton.resume(queue text) RETURNS void
     AS 'MODULE_PATHNAME', 'baton_resume' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.resume IS 'hand out messages again';
+
+CREATE FUNCTION baton.hold_rotation(how_long interval, queue text DEFAULT NULL) RETURNS timestamptz
+    AS 'MODULE_PATHNAME', 'baton_hold_rotation' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.hold_rotation IS 'truncate no segment for a while, as a dump needs it; 0 ends it; returns until when';

@@ -77,6 +77,7 @@ $$
   SELECT baton.fence('orders');                                    -- kill every token at once
   SELECT baton.adopt('orders');                                    -- this copy is meant to work
   SELECT baton.activate('orders');                                 -- replicated work is ready
+  SELECT baton.hold_rotation('2 h', 'orders');                     -- no truncation: for a dump
   SELECT baton.drop_queue('orders');                               -- refuses while work is in it
   SELECT * FROM baton.check('orders');                             -- no row: sound
   SELECT * FROM baton.uninstall();                                 -- what it would drop: all

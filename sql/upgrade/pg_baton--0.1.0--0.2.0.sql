@@ -64,4 +64,6 @@ COMMENT ON TABLE baton_data.long_0 IS 'long claims of all queues';
 REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 @create FUNCTION baton.uninstall
 
+@create FUNCTION baton.hold_rotation
+
 @replace FUNCTION baton.help

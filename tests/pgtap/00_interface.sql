@@ -28,6 +28,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('fence', 'queue text', 'bigint'),
     ('hand_back', 'tokens text[]', 'TABLE(ord integer, outcome text)'),
     ('help', 'topic text', 'SETOF text'),
+    ('hold_rotation', 'how_long interval, queue text', 'timestamptz'),
     ('maintain', 'IN queue text', ''),
     ('outbox', '', 'trigger'),
     ('outcomes', '', 'TABLE(outcome text, sqlstate text, meaning text)'),

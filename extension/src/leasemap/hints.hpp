@@ -105,7 +105,7 @@ bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out);
 // ---- appending
 void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count);
 void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes);
-void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq);
+void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq, uint64 epoch);
 
 // ---- finding work
 enum class ReserveResult { kNone, kRange, kNextPage, kLost };

@@ -16,6 +16,59 @@ constexpr int kEarlyShare = 16;                // of segment_bytes
 
 int64 segment_size(const Segment& segment) { return static_cast<int64>(RelationGetNumberOfBlocks(segment.heap)) * BLCKSZ; }
 
+bool try_open_segment(Oid heap_oid, LOCKMODE lock, Segment* s) {
+  s->heap = nullptr;
+  s->map = nullptr;
+  if (!OidIsValid(heap_oid) || !ConditionalLockRelationOid(heap_oid, lock)) return false;
+  s->heap = try_relation_open(heap_oid, NoLock);
+  if (!s->heap) {
+    UnlockRelationOid(heap_oid, lock);
+    return false;
+  }
+  Oid map_oid = find_map(s->heap);
+  if (!OidIsValid(map_oid) || !ConditionalLockRelationOid(map_oid, lock)) {
+    relation_close(s->heap, lock);
+    return false;
+  }
+  s->map = index_open(map_oid, NoLock);
+  return true;
+}
+
+bool look_at_ring(const Queue& queue, Ring* ring) {
+  ring->count = queue.segment_count;
+  ring->newest = -1;
+  ring->any_empty = false;
+  int64 newest_bytes = 0;
+  for (int i = 0; i < ring->count; i++) {
+    Segment s;
+    if (!try_open_segment(queue.heap[i], AccessShareLock, &s)) return false;
+    MapMeta meta;
+    LaneDirectoryEntry entry;
+    read_meta(s.map, &meta, &entry, kDefaultLane);
+    ring->members[i] = RingMember{meta.open_seq > 0, queue.heap[i], meta.open_seq, meta.epoch, meta.guard_xid, rel_number(s.map)};
+    if (meta.open_seq == 0) ring->any_empty = true;
+    // As enqueue decides it: the first of those with the highest number.
+    if (meta.open_seq > 0 && (ring->newest < 0 || meta.open_seq > ring->members[ring->newest].open_seq)) {
+      ring->newest = i;
+      newest_bytes = segment_size(s);
+    }
+    close_segment(s, AccessShareLock);
+  }
+  if (ring->newest >= 0) ring->members[ring->newest].candidate = false;
+  ring->full = ring->newest >= 0 && !ring->any_empty && newest_bytes >= queue.segment_bytes;
+  return true;
+}
+
+RingMember* next_candidate(Ring* ring) {
+  RingMember* oldest = nullptr;
+  for (int i = 0; i < ring->count; i++) {
+    RingMember* m = &ring->members[i];
+    if (m->candidate && (!oldest || m->open_seq < oldest->open_seq)) oldest = m;
+  }
+  if (oldest) oldest->candidate = false;
+  return oldest;
+}
+
 bool move_on(Queue* queue, const Segment& current, int number) {
   if (!ConditionalLockPage(current.map, kMetaBlock, ExclusiveLock)) return false;
   QueueHint* qh = queue_hint(MyDatabaseId, queue->id);
@@ -27,10 +80,7 @@ bool move_on(Queue* queue, const Segment& current, int number) {
       if (!ConditionalLockRelationOid(queue->heap[j], RowExclusiveLock)) continue;
       Segment s = open_segment(queue->heap[j], RowExclusiveLock);
       moved = open_map(s.map, newest + 1);
-      if (moved) {
-        hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), newest + 1);
-        pg_atomic_write_u64(&qh->newest_open_seq, newest + 1);
-      }
+      if (moved) pg_atomic_write_u64(&qh->newest_open_seq, newest + 1);
       close_segment(s, RowExclusiveLock);
       UnlockRelationOid(queue->heap[j], RowExclusiveLock);
     }
@@ -64,13 +114,12 @@ Segment open_write_segment(Queue* queue, int* number) {
         best_seq = meta.open_seq;
         best = i;
       }
-      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), meta.open_seq);
+      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), meta.open_seq, meta.epoch);
       close_segment(s, RowExclusiveLock);
     }
     if (best_seq == 0) {
       Segment s = open_segment(queue->heap[0], RowExclusiveLock);
       open_map(s.map, 1);
-      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), 1);
       close_segment(s, RowExclusiveLock);
       best_seq = 1;
     }

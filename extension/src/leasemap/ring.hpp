@@ -20,4 +20,31 @@ bool move_on_early(Queue* queue);
 // Bytes of the table (without TOAST) in the main fork.
 int64 segment_size(const Segment& segment);
 
+// ---- looking at the ring without waiting for any lock
+
+struct RingMember {
+  bool candidate;  // open, and not the newest: what rotation may think of
+  Oid heap;
+  uint64 open_seq;  // 0: empty
+  uint64 epoch;
+  uint64 guard_xid;
+  RelNumber rel;
+};
+
+struct Ring {
+  RingMember members[kMaxSegments];
+  int count;
+  int newest;      // the one that is written; -1: none was opened yet
+  bool any_empty;
+  bool full;       // the newest is over its size and no other is empty
+};
+
+// False when a segment cannot be looked at now: then it is not known which one is the newest.
+bool look_at_ring(const Queue& queue, Ring* ring);
+// Its oldest candidate, which is none any more; nullptr when there is none left.
+RingMember* next_candidate(Ring* ring);
+
+// Opens a segment unless somebody has locked it against that. Close it with the same lock, or keep it with NoLock.
+bool try_open_segment(Oid heap, LOCKMODE lock, Segment* s);
+
 }  // namespace baton

@@ -16,176 +16,18 @@
 #include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
 #include "../pg/errors.hpp"
-#include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
+#include "drain.hpp"
+#include "ring.hpp"
 
 namespace baton {
 namespace {
 
-constexpr int kNoteBucket = 8;
 constexpr int kMostLocks = 32;
-
-// ---- what is remembered between two looks: since when a segment has been drained, and where it was not
-
-DrainNote* bucket(RelNumber rel) {
-  uint32 h = hash_combine(murmurhash32(MyDatabaseId), murmurhash32(rel));
-  return &shared->drains[h % (kDrainNotes / kNoteBucket) * kNoteBucket];
-}
-
-DrainNote read_note(RelNumber rel) {
-  DrainNote note{InvalidOid, rel, 0, 0, InvalidBlockNumber};
-  const DrainNote* b = bucket(rel);
-  LWLockAcquire(shared->worker_lock, LW_SHARED);
-  for (int i = 0; i < kNoteBucket; i++)
-    if (b[i].database == MyDatabaseId && b[i].rel == rel) note = b[i];
-  LWLockRelease(shared->worker_lock);
-  return note;
-}
-
-void write_note(RelNumber rel, TimestampTz drained_at, BlockNumber unsettled_at) {
-  DrainNote* b = bucket(rel);
-  TimestampTz now = GetCurrentTimestamp();
-  LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
-  DrainNote* place = nullptr;
-  for (int i = 0; i < kNoteBucket; i++) {
-    if (b[i].database == MyDatabaseId && b[i].rel == rel) {
-      place = &b[i];
-      break;
-    }
-    if (!place || !OidIsValid(b[i].database) || (OidIsValid(place->database) && b[i].last_used < place->last_used)) place = &b[i];
-  }
-  *place = DrainNote{MyDatabaseId, rel, drained_at, now, unsettled_at};
-  LWLockRelease(shared->worker_lock);
-}
-
-// ---- reading a map
-
-struct Drain {
-  Keep unsettled;            // why a slot is not settled for good; kNothing: all are
-  BlockNumber unsettled_at;  // if not
-  uint64 newest_xid;         // of any settlement or rolled back enqueue
-  TimestampTz last_deadline;  // of a lease that a token was told
-  bool moved;                // something was moved away from here
-  bool purged;               // rows were deleted by plain SQL, by transactions that the slots do not know
-  bool rows_needed;          // ... and one of them is still visible to somebody
-};
-
-// Of a map that has changed under our eyes.
-constexpr Drain kUnknown{Keep::kUnsettled, InvalidBlockNumber, 0, 0, false, false, false};
-
-void note_settled(const Slot& s, Drain* d) {
-  if (slot_xid(s) > d->newest_xid) d->newest_xid = slot_xid(s);
-  // Without a claim the field is a due time.
-  if (s.nonce != 0 && s.held_ms != 0 && s.deadline > d->last_deadline) d->last_deadline = s.deadline;
-  if (slot_kind(s) == SettleKind::kMoved) d->moved = true;
-}
-
-// The slot of a row that plain SQL deleted does not know the deleter: the row has to say whether anybody can see it.
-bool row_is_needed(Relation heap, const ItemPointerData& tid) {
-  if (ItemPointerGetBlockNumberNoCheck(&tid) >= RelationGetNumberOfBlocks(heap)) return false;
-  SnapshotData snapshot;
-  InitNonVacuumableSnapshot(snapshot, GlobalVisTestFor(heap));
-  TupleTableSlot* row = table_slot_create(heap, nullptr);
-  ItemPointerData t = tid;
-  bool needed = table_tuple_fetch_row_version(heap, &t, &snapshot, row);
-  ExecDropSingleTupleTableSlot(row);
-  return needed;
-}
-
-// Why the first slot that is not settled for good is not: the transaction it names, its claim, or nobody has it yet.
-Keep unsettled_why(const Slot& s) {
-  if (slot_has_open_xid(s)) return Keep::kOpenTransaction;
-  return slot_state(s) == SlotState::kClaimed ? Keep::kClaim : Keep::kUnsettled;
-}
-
-// Why something on the page is not settled for good; kNothing: all is. heap may be null: then rows are not asked.
-Keep look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessStrategy strategy, Drain* d) {
-  Slot open[kSlotsPerPage];
-  ItemPointerData purged[kSlotsPerPage];
-  int open_count = 0;
-  int purged_count = 0;
-  Keep unsettled = Keep::kNothing;
-  Buffer buf = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-  LockBuffer(buf, BUFFER_LOCK_SHARE);
-  Page page = BufferGetPage(buf);
-  if (page_is_map_page(page)) {
-    const Slot* slots = map_slots(page);
-    int n = map_slot_count(page);
-    for (int i = 0; i < n && unsettled == Keep::kNothing; i++) {
-      const Slot& s = slots[i];
-      if (slot_has_open_xid(s)) {
-        open[open_count++] = s;
-      } else if (slot_is_unsettled(s)) {
-        unsettled = unsettled_why(s);
-      } else if (slot_state(s) == SlotState::kGone) {
-        note_settled(s, d);
-        ItemPointerData tid = slot_tid(s);
-        if (slot_kind(s) == SettleKind::kPurged && ItemPointerIsValid(&tid)) {
-          d->purged = true;
-          if (heap) purged[purged_count++] = tid;
-        }
-      }
-    }
-  }
-  UnlockReleaseBuffer(buf);
-  if (unsettled != Keep::kNothing) return unsettled;
-  uint64 known_xid = 0;
-  XidStatus known = XidStatus::kInProgress;
-  for (int i = 0; i < open_count; i++) {
-    Slot& s = open[i];
-    if (slot_xid(s) != known_xid) {
-      known_xid = slot_xid(s);
-      known = xid_status(known_xid);
-    }
-    // Too old for the commit log: a sweep asks the row and writes the outcome down.
-    resolve_slot(s, known);
-    if (slot_is_unsettled(s)) return unsettled_why(s);
-    note_settled(s, d);
-  }
-  for (int i = 0; i < purged_count && !d->rows_needed; i++) d->rows_needed = row_is_needed(heap, purged[i]);
-  return Keep::kNothing;
-}
-
-Drain look_at_map(Relation heap, Relation map, BlockNumber look_first) {
-  Drain d{Keep::kNothing, InvalidBlockNumber, 0, 0, false, false, false};
-  BlockNumber blocks = RelationGetNumberOfBlocks(map);
-  if (BlockNumberIsValid(look_first) && look_first < blocks) {
-    Drain scratch = d;
-    d.unsettled = look_at_block(nullptr, map, look_first, nullptr, &scratch);
-    if (d.unsettled != Keep::kNothing) {
-      d.unsettled_at = look_first;
-      return d;
-    }
-  }
-  BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-  for (BlockNumber b = kMetaBlock + 1; b < blocks && d.unsettled == Keep::kNothing; b++) {
-    CHECK_FOR_INTERRUPTS();
-    d.unsettled = look_at_block(heap, map, b, strategy, &d);
-    if (d.unsettled != Keep::kNothing) d.unsettled_at = b;
-  }
-  FreeAccessStrategy(strategy);
-  return d;
-}
+constexpr int64 kWorthAtOnce = 1024 * 1024;             // a shared table of this size is reclaimed as soon as it may be,
+constexpr int64 kIdleShared = 3600 * USECS_PER_SEC;     // a smaller one when it has been drained for this long
 
 // ---- relations, without waiting
-
-bool try_open(Oid heap_oid, Segment* s) {
-  s->heap = nullptr;
-  s->map = nullptr;
-  if (!OidIsValid(heap_oid) || !ConditionalLockRelationOid(heap_oid, AccessShareLock)) return false;
-  s->heap = try_relation_open(heap_oid, NoLock);
-  if (!s->heap) {
-    UnlockRelationOid(heap_oid, AccessShareLock);
-    return false;
-  }
-  Oid map_oid = find_map(s->heap);
-  if (!OidIsValid(map_oid) || !ConditionalLockRelationOid(map_oid, AccessShareLock)) {
-    relation_close(s->heap, AccessShareLock);
-    return false;
-  }
-  s->map = index_open(map_oid, NoLock);
-  return true;
-}
 
 struct Locks {
   Oid relations[kMostLocks];
@@ -229,51 +71,10 @@ bool try_lock_segment(Locks* l, Relation heap) {
 
 // ---- the decision
 
-struct Member {
-  bool candidate;
-  Oid heap;
-  uint64 open_seq;
-  uint64 epoch;
-  uint64 guard_xid;
-  RelNumber rel;
-};
-
-struct Ring {
-  Member members[kMaxSegments];
-  int count;
-  bool full;  // the newest is over its size and no other is empty
-};
-
-// False when a segment cannot be looked at now: then it is not known which one is the newest.
-bool look_at_ring(const Queue& queue, Ring* ring) {
-  ring->count = queue.segment_count;
-  int newest = -1;
-  bool any_empty = false;
-  int64 newest_bytes = 0;
-  for (int i = 0; i < ring->count; i++) {
-    Segment s;
-    if (!try_open(queue.heap[i], &s)) return false;
-    MapMeta meta;
-    LaneDirectoryEntry entry;
-    read_meta(s.map, &meta, &entry, kDefaultLane);
-    ring->members[i] = Member{meta.open_seq > 0, queue.heap[i], meta.open_seq, meta.epoch, meta.guard_xid, rel_number(s.map)};
-    if (meta.open_seq == 0) any_empty = true;
-    // As enqueue decides it: the first of those with the highest number.
-    if (meta.open_seq > 0 && (newest < 0 || meta.open_seq > ring->members[newest].open_seq)) {
-      newest = i;
-      newest_bytes = static_cast<int64>(RelationGetNumberOfBlocks(s.heap)) * BLCKSZ;
-    }
-    close_segment(s, AccessShareLock);
-  }
-  if (newest >= 0) ring->members[newest].candidate = false;
-  ring->full = newest >= 0 && !any_empty && newest_bytes >= queue.segment_bytes;
-  return true;
-}
-
 enum class Fate { kStays, kGoes, kForced };
 
 // Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
-Fate fate_of(Relation heap, const Member& m, const Drain& d, bool ring_full, TimestampTz drained_at, uint64* guard) {
+Fate fate_of(Relation heap, const RingMember& m, const Drain& d, bool ring_full, TimestampTz drained_at, uint64* guard) {
   SegmentFacts f;
   memset(&f, 0, sizeof(f));
   f.unsettled = d.unsettled;
@@ -309,15 +110,19 @@ void truncate_segment(Relation heap, Fate fate, uint64 guard) {
   index_close(map, NoLock);
 }
 
-bool rotate_segment(const Member& m, bool ring_full) {
+bool rotate_segment(const RingMember& m, bool ring_full) {
   Segment s;
-  if (!try_open(m.heap, &s)) return false;
+  if (!try_open_segment(m.heap, AccessShareLock, &s)) return false;
   bool truncated = false;
-  DrainNote note = read_note(m.rel);
-  Drain d = rel_number(s.map) == m.rel ? look_at_map(s.heap, s.map, note.unsettled_at) : kUnknown;
+  DrainNote note = read_drain_note(m.rel);
+  Drain d = rel_number(s.map) == m.rel ? look_at_map(s.heap, s.map, note.unsettled_at) : kUnknownDrain;
   bool drained = d.unsettled == Keep::kNothing;
   TimestampTz drained_at = drained && note.drained_at != 0 ? note.drained_at : GetCurrentTimestamp();
-  if (!drained || note.drained_at == 0) write_note(m.rel, drained ? drained_at : 0, d.unsettled_at);
+  if (!drained || note.drained_at == 0) {
+    note.drained_at = drained ? drained_at : 0;
+    note.unsettled_at = d.unsettled_at;
+    write_drain_note(note);
+  }
   bool rows_needed = d.rows_needed;
   Oid map_oid = RelationGetRelid(s.map);
   index_close(s.map, AccessShareLock);
@@ -334,7 +139,7 @@ bool rotate_segment(const Member& m, bool ring_full) {
       read_meta(map, &meta, &entry, kDefaultLane);
       bool same = rel_number(map) == m.rel && meta.epoch == m.epoch && meta.open_seq == m.open_seq;
       // Rows deleted by plain SQL were asked before: whoever could not see one then cannot see it now.
-      d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : kUnknown;
+      d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : kUnknownDrain;
       d.rows_needed = rows_needed;
       index_close(map, NoLock);
       Fate fate = same ? fate_of(s.heap, m, d, ring_full, drained_at, &guard) : Fate::kStays;
@@ -350,6 +155,20 @@ bool rotate_segment(const Member& m, bool ring_full) {
   return truncated;
 }
 
+int rotate_ring(const Queue& q, QueueHint* hint, TimestampTz now) {
+  Ring ring;
+  if (!look_at_ring(q, &ring)) return 0;
+  int truncated = 0;
+  while (RingMember* oldest = next_candidate(&ring)) {
+    if (!rotate_segment(*oldest, ring.full)) continue;
+    truncated++;
+    ring.full = false;  // there is room now
+    pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
+    if (rotate_min_interval_ms > 0) break;
+  }
+  return truncated;
+}
+
 }  // namespace
 
 int rotate_queue(Queue* queue) {
@@ -359,24 +178,13 @@ int rotate_queue(Queue* queue) {
   TimestampTz now = GetCurrentTimestamp();
   auto last = static_cast<TimestampTz>(pg_atomic_read_u64(&hint->rotated_at));
   if (last != 0 && now - last < static_cast<int64>(rotate_min_interval_ms) * 1000) return 0;
-  Ring ring;
-  if (!look_at_ring(q, &ring)) return 0;
-  int truncated = 0;
-  for (;;) {
-    // The one opened first, first.
-    Member* oldest = nullptr;
-    for (int i = 0; i < ring.count; i++) {
-      Member* m = &ring.members[i];
-      if (m->candidate && (!oldest || m->open_seq < oldest->open_seq)) oldest = m;
-    }
-    if (!oldest) break;
-    oldest->candidate = false;
-    if (!rotate_segment(*oldest, ring.full)) continue;
-    truncated++;
-    ring.full = false;  // there is room now
-    pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
-    if (rotate_min_interval_ms > 0) break;
-  }
+  // The lock of those who change the definition: whoever is about to hold rotation waits for a truncation that is under
+  // way, and it is seen here whether somebody has.
+  if (!ConditionalLockRelationOid(q.view, ShareUpdateExclusiveLock)) return 0;
+  queue = find_queue_by_id(q.id);
+  bool held = !queue || queue->rotation_held_until > clock_now();
+  int truncated = held ? 0 : rotate_ring(q, hint, now);
+  if (truncated == 0) UnlockRelationOid(q.view, ShareUpdateExclusiveLock);
   return truncated;
 }
 

@@ -85,13 +85,15 @@ constexpr int kChangedDatabases = 64;
 // Databases in which no worker may start until a DROP, RENAME or copy of them is over: 0 = free entry.
 constexpr int kDatabaseBlocks = 32;
 
-// What rotation remembers about a segment between two looks (leasemap/rotate.cpp).
+// What rotation remembers about a segment between two looks (leasemap/drain.hpp).
 struct DrainNote {
   Oid database;  // InvalidOid = free
   RelNumber rel;
   TimestampTz drained_at;   // found settled for good; 0 = not yet
   TimestampTz last_used;
   BlockNumber unsettled_at;  // page on which unsettled work was met last
+  TimestampTz little_since;  // little has been left in it since; 0 = more, or not known
+  TimestampTz counted_at;    // when what is left was counted last
 };
 constexpr int kDrainNotes = 2048;
 
