@@ -19,55 +19,13 @@
 #include "../pg/xid_status.hpp"
 #include "drain.hpp"
 #include "ring.hpp"
+#include "try_lock.hpp"
 
 namespace baton {
 namespace {
 
-constexpr int kMostLocks = 32;
 constexpr int64 kWorthAtOnce = 1024 * 1024;             // a shared table of this size is reclaimed as soon as it may be,
 constexpr int64 kIdleShared = 3600 * USECS_PER_SEC;     // a smaller one when it has been drained for this long
-
-// ---- relations, without waiting
-
-struct Locks {
-  Oid relations[kMostLocks];
-  int count;
-};
-
-bool try_lock(Locks* l, Oid relation) {
-  if (l->count == kMostLocks || !ConditionalLockRelationOid(relation, AccessExclusiveLock)) return false;
-  l->relations[l->count++] = relation;
-  return true;
-}
-
-void unlock_all(Locks* l) {
-  while (l->count > 0) UnlockRelationOid(l->relations[--l->count], AccessExclusiveLock);
-}
-
-bool try_lock_indexes(Locks* l, Relation table) {
-  List* indexes = RelationGetIndexList(table);
-  bool ok = true;
-  ListCell* cell;
-  foreach (cell, indexes) {
-    ok = try_lock(l, lfirst_oid(cell));
-    if (!ok) break;
-  }
-  list_free(indexes);
-  return ok;
-}
-
-// All that TRUNCATE would otherwise wait for.
-bool try_lock_segment(Locks* l, Relation heap) {
-  if (!try_lock(l, RelationGetRelid(heap)) || !try_lock_indexes(l, heap)) return false;
-  Oid toast_oid = heap->rd_rel->reltoastrelid;
-  if (!OidIsValid(toast_oid)) return true;
-  if (!try_lock(l, toast_oid)) return false;
-  Relation toast = try_relation_open(toast_oid, NoLock);
-  if (!toast) return false;
-  bool ok = try_lock_indexes(l, toast);
-  relation_close(toast, NoLock);
-  return ok;
-}
 
 // ---- the decision
 
@@ -93,16 +51,8 @@ Fate fate_of(Relation heap, const RingMember& m, const Drain& d, bool ring_full,
 }
 
 void truncate_segment(Relation heap, Fate fate, uint64 guard) {
-  Oid user;
-  int security;
-  GetUserIdAndSecContext(&user, &security);
-  int guc_level = NewGUCNestLevel();
   Oid map_oid = find_map(heap);
-  SetUserIdAndSecContext(heap->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
-  truncate_table(heap);
-  AtEOXact_GUC(false, guc_level);
-  SetUserIdAndSecContext(user, security);
-  CommandCounterIncrement();
+  truncate_as_owner(heap);
   if (fate == Fate::kForced) guard = U64FromFullTransactionId(GetTopFullTransactionId());
   if (guard == 0) return;
   Relation map = index_open(map_oid, NoLock);
@@ -130,7 +80,7 @@ bool rotate_segment(const RingMember& m, bool ring_full) {
   locks.count = 0;
   uint64 guard = 0;
   if (fate_of(s.heap, m, d, ring_full, drained_at, &guard) != Fate::kStays) {
-    if (try_lock_segment(&locks, s.heap) && find_map(s.heap) == map_oid) {
+    if (try_lock_table(&locks, s.heap) && find_map(s.heap) == map_oid) {
       CheckTableNotInUse(s.heap, "TRUNCATE");
       debug_here("rotate_locked");
       Relation map = index_open(map_oid, NoLock);

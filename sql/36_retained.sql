@@ -1,0 +1,52 @@
+-- Acknowledged messages of queues with retention, placed by the time at which they may go (C++: core/retained_ring.hpp).
+-- Rows are only added, by the acknowledging transaction itself, and a table is truncated as a whole; columns that may be
+-- null come last, so that those that are read by every look are found at fixed offsets. The index answers "settled when"
+-- and, since a few pages hold what one queue settled at a time, "which message" as well, at a thousandth of the cost of
+-- a B-tree entry for each message. A whole message stays in its row: TOAST only beyond a page.
+CREATE FUNCTION baton_internal.make_retained_table(n integer) RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format($sql$
+        CREATE TABLE baton_data.retained_%1$s (
+            queue_id      integer     NOT NULL,
+            failures      integer     NOT NULL,
+            id            bigint      NOT NULL,
+            settled_at    timestamptz NOT NULL,
+            drop_at       timestamptz NOT NULL,
+            generation    bigint      NOT NULL,
+            enqueued_at   timestamptz,
+            not_before    timestamptz,
+            expires_at    timestamptz,
+            lane          integer,
+            priority      integer,
+            worker        text,
+            message_id    text,
+            routing_key   text,
+            message_class text,
+            payload_ref   text,
+            headers       jsonb,
+            payload       jsonb,
+            payload_bytes bytea
+        ) USING heap
+        WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false, vacuum_truncate = false, toast.vacuum_truncate = false,
+              toast_tuple_target = 8160)$sql$, n);
+    EXECUTE format('ALTER TABLE baton_data.retained_%s ALTER COLUMN payload SET STORAGE MAIN, ALTER COLUMN payload_bytes SET STORAGE MAIN', n);
+    EXECUTE format('CREATE INDEX retained_%1$s_when ON baton_data.retained_%1$s USING brin (settled_at, queue_id, id) WITH (pages_per_range = 16)', n);
+    EXECUTE format('COMMENT ON TABLE baton_data.retained_%s IS ''acknowledged messages of queues with retention''', n);
+    PERFORM pg_extension_config_dump(format('baton_data.retained_%s', n), '');
+END;
+$$;
+SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 35) n;
+
+-- What the retention worker remembers of a retained table: since when everything in it may go, by the clock and by the
+-- transactions, and the transaction that a reader's snapshot must see as over to read it (0: any may).
+CREATE TABLE baton_internal.retained_note (
+    n            integer NOT NULL CONSTRAINT retained_note_pkey PRIMARY KEY,
+    passed_at    timestamptz,
+    passed_xid   xid8,
+    guard_xid    xid8,
+    truncated_at timestamptz
+);
+INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
