@@ -16,6 +16,9 @@ export PG_CONFIG ?= pg_config
 DEV_GOALS = help setup demo demo-pinned bench bench-pinned server server-stop check lint core-test client-test \
             drivers docs model pgtap isolation tap dist sanitize sanitize-server
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
+CHECK_MAJORS = check-pg15 check-pg17 check-pg18 check-pg19
+SERVER_SUITES = build core pgtap isolation tap drivers docs client
+DEV_GOALS += $(CHECK_MAJORS) remove-chroots
 .PHONY: $(DEV_GOALS) $(PGXS_GOALS)
 
 all:
@@ -62,9 +65,17 @@ server:
 server-stop:
 	@$(SUPPORT)/server.sh stop --name server
 
-#: check          set-up, then every test below
+#: check          set-up, then every test below               (SUITES="pgtap tap ..." picks)
 check: setup
-	@$(SUPPORT)/check.sh
+	@$(SUPPORT)/check.sh $(SUITES)
+
+#: check-pg17     the suites that meet a server, on PostgreSQL 17 in a chroot of its own (as root); also 15, 18 and 19
+$(CHECK_MAJORS):
+	@$(SUPPORT)/chroot.sh run $(@:check-pg%=%) tests/support/check.sh $(or $(SUITES),$(SERVER_SUITES))
+
+#: remove-chroots removes those
+remove-chroots:
+	@$(SUPPORT)/chroot.sh remove --all
 
 #: lint           the rules of the sources
 lint:

@@ -59,6 +59,24 @@ run_base() {
   printf '%s\n' "$other"
 }
 
+# the sources as they lie in the checkout, committed or not, one a line
+source_files() {
+  (
+    cd "$ROOT"
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+      git ls-files -co --exclude-standard
+    else
+      find . -type f -not -path './.run/*' -not -path './build*' -not -name '*.[oda]' -not -name '*.so' -not -name 'pg_baton--*.sql' | sed 's,^\./,,'
+    fi | sort -u | while IFS= read -r f; do if [ -e "$f" ]; then printf '%s\n' "$f"; fi; done
+  )
+}
+
+copy_sources() { # to FOLDER, which is made anew
+  rm -rf "$1"
+  mkdir -p "$1"
+  source_files | tar -C "$ROOT" --no-recursion -T - -cf - | tar -C "$1" --no-same-owner -xf -
+}
+
 # make, as if called from a shell
 plain_make() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES make "$@"; }
 

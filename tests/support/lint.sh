@@ -10,8 +10,4 @@ hosts=$(
   { apt-get indextargets --format '$(SITE)' || true; npm config get registry || true; } 2>/dev/null |
     sed -n 's#^[a-z+]*://\([^/:@]*@\)\{0,1\}\([^/:]*\).*#\2#p' | sort -u | tr '\n' ' '
 )
-if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-  git ls-files -co --exclude-standard
-else
-  find . -type f -not -path './.run/*' -not -path './build*' -not -name '*.o' -not -name '*.d' -not -name '*.so' -not -name 'pg_baton--*.sql' | sed 's,^\./,,'
-fi | sort -u | exec perl "$SUPPORT/lint.pl" "$ROOT" "$hosts"
+source_files | perl "$SUPPORT/lint.pl" "$ROOT" "$hosts"

@@ -13,7 +13,7 @@ if [ ${#files[@]} = 0 ]; then for f in tests/pgtap/*.sql; do [ -f "$f" ] && file
 if [ ${#files[@]} = 0 ]; then echo "pgtap: 0 passed, 0 failed"; exit 0; fi
 command -v prove >/dev/null || die "there is no prove (a part of perl)"
 
-run=(prove --timer --jobs "${JOBS:-1}" --exec "bash $SUPPORT/pgtap_one.sh" "${files[@]}")
+run=(prove --timer --failures --comments --jobs "${JOBS:-1}" --exec "bash $SUPPORT/pgtap_one.sh" "${files[@]}")
 if [ $installcheck = yes ]; then exec "${run[@]}"; fi
 need_postgres
 exec "$SUPPORT/with_server.sh" --name pgtap --fast --no-crash --bare -c max_worker_processes=24 -- "${run[@]}"

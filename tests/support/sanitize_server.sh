@@ -11,9 +11,7 @@
 need_postgres
 base=$(run_base)
 copy=$base/sanitize
-rm -rf "$copy"
-mkdir -p "$copy"
-(cd "$ROOT" && git ls-files -z -co --exclude-standard | tar --null --files-from=- -cf - 2>/dev/null) | tar -C "$copy" -xf -
+copy_sources "$copy"
 first=$copy/first.so
 printf '#include <stdlib.h>\n__attribute__((constructor)) static void first(void) { free(malloc(1)); }\n' > "$copy/first.c"
 gcc -shared -fPIC -Wl,-z,initfirst -o "$first" "$copy/first.c"

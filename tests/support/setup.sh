@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# setup.sh [base|all]: installs the Debian packages that building (base) and testing (all, the default) need and that
-# are missing. As root it installs; otherwise it says what is missing and fails. Says nothing when nothing is.
+# setup.sh [base|server|all|chroot]: installs the Debian packages that are missing of what it takes to build (base), to
+# run the suites that meet a server (server) or every suite (all, the default), or to make a chroot (chroot). As root it
+# installs; otherwise it says what is missing and fails. Says nothing when nothing is.
 # PG_CONFIG, or PG_MAJOR, picks the PostgreSQL major; otherwise it is the distribution's own.
 
 # shellcheck source=tests/support/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 profile=${1:-all}
-case $profile in base | all) ;; *) die "usage: setup.sh [base|all]" ;; esac
+case $profile in base | server | all | chroot) ;; *) die "usage: setup.sh [base|server|all|chroot]" ;; esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   missing=
@@ -25,15 +26,17 @@ major=${PG_MAJOR:-}
 if [ -z "$major" ] && "$PG_CONFIG" --version >/dev/null 2>&1; then major=$(pg_major); fi
 
 wanted() {
+  if [ "$profile" = chroot ]; then echo debootstrap; return; fi
   printf '%s\n' g++ gcc make git "postgresql-$major" "postgresql-server-dev-$major"
-  if [ "$profile" = all ]; then
-    printf '%s\n' "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl \
-      cmake pkg-config doctest-dev libpqxx-dev libcli11-dev nlohmann-json3-dev \
-      spin gnuplot-nox python3-psycopg python3-psycopg2
-    # whoever has node and npm from elsewhere keeps them
-    command -v node >/dev/null || echo nodejs
-    command -v npm >/dev/null || echo npm
-  fi
+  if [ "$profile" = base ]; then return; fi
+  # not every PostgreSQL that Debian tries out has a pgTAP already
+  if [ "$profile" = all ] || apt-cache show "postgresql-$major-pgtap" >/dev/null 2>&1; then echo "postgresql-$major-pgtap"; fi
+  printf '%s\n' libtap-parser-sourcehandler-pgtap-perl libipc-run-perl \
+    cmake pkg-config doctest-dev libpqxx-dev libcli11-dev nlohmann-json3-dev python3-psycopg python3-psycopg2
+  if [ "$profile" = all ]; then printf '%s\n' spin gnuplot-nox; else echo ccache; fi
+  # whoever has node and npm from elsewhere keeps them
+  command -v node >/dev/null || echo nodejs
+  command -v npm >/dev/null || echo npm
 }
 
 find_missing() {
@@ -51,12 +54,12 @@ own_postgres() {
 updated=no
 update() { if [ $updated = no ]; then updated=yes; apt-get update -q >&2; fi; }
 
-if [ -z "$major" ]; then
+if [ -z "$major" ] && [ "$profile" != chroot ]; then
   major=$(distribution_major)
   if [ -z "$major" ] && [ "$(id -u)" = 0 ]; then update; major=$(distribution_major); fi
   [ -n "$major" ] || die "which PostgreSQL? Set PG_MAJOR, 15 or later"
 fi
-[ "$major" -ge 15 ] || die "pg_baton needs PostgreSQL 15 or later; this is $major"
+[ "$profile" = chroot ] || [ "$major" -ge 15 ] || die "pg_baton needs PostgreSQL 15 or later; this is $major"
 
 find_missing
 if own_postgres; then

@@ -24,7 +24,7 @@ TupleDesc build_descriptor() {
   TupleDescInitEntry(desc, 5, "failures", INT4OID, -1, 0);
   TupleDescInitEntry(desc, 6, "due", INT8OID, -1, 0);
   TupleDescInitEntry(desc, 7, "key_hash", INT4OID, -1, 0);
-  return desc;
+  return finish_descriptor(desc);
 }
 
 void collect_row(Relation, ItemPointer tid, Datum* values, bool* isnull, bool alive, void* arg) {

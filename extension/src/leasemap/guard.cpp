@@ -18,7 +18,7 @@ ExecutorCheckPerms_hook_type previous_hook = nullptr;
 bool schema_known = false;
 Oid data_schema = InvalidOid;
 
-void schema_changed(Datum, int, uint32) { schema_known = false; }
+void schema_changed(Datum, SyscacheNumber, uint32) { schema_known = false; }
 
 bool is_segment(Oid relation) {
   if (!schema_known) {

@@ -69,7 +69,7 @@ static void check_meta(Relation map, const MapMeta* meta) {
 }
 
 // Pins and locks the metapage, made first where it is missing.
-static Buffer lock_meta(Relation map, int mode) {
+static Buffer lock_meta(Relation map, BufferLock mode) {
   if (RelationGetNumberOfBlocks(map) == 0) create_meta(map);
   Buffer buf = ReadBuffer(map, kMetaBlock);
   LockBuffer(buf, mode);

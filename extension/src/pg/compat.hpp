@@ -25,6 +25,15 @@ using RelNumber = Oid;
 inline RelNumber rel_number(Relation rel) { return rel->rd_node.relNode; }
 #endif
 
+// What a callback on invalidations gets as the cache's number, and how a buffer is to be locked: enums from 19 on.
+#if PG_VERSION_NUM >= 190000
+using SyscacheNumber = SysCacheIdentifier;
+using BufferLock = BufferLockMode;
+#else
+using SyscacheNumber = int;
+using BufferLock = int;
+#endif
+
 // Oldest transaction id the commit log can still answer for. Caller holds XactTruncationLock.
 inline TransactionId oldest_clog_xid() {
 #if PG_VERSION_NUM >= 170000
@@ -79,6 +88,22 @@ inline AclResult namespace_aclcheck(Oid namespace_id, Oid role, AclMode mode) {
 // Fetches the row version at tuple->t_self if the snapshot sees it; the caller releases *buf.
 inline bool fetch_heap_tuple(Relation heap, Snapshot snapshot, HeapTuple tuple, Buffer* buf) {
   return heap_fetch(heap, snapshot, tuple, buf, false);
+}
+
+// To be called on every descriptor put together by hand, once its columns are there.
+inline TupleDesc finish_descriptor(TupleDesc desc) {
+#if PG_VERSION_NUM >= 190000
+  TupleDescFinalize(desc);
+#endif
+  return desc;
+}
+
+inline TableScanDesc begin_heap_scan(Relation heap, Snapshot snapshot) {
+#if PG_VERSION_NUM >= 190000
+  return table_beginscan(heap, snapshot, 0, nullptr, SO_NONE);
+#else
+  return table_beginscan(heap, snapshot, 0, nullptr);
+#endif
 }
 
 // Deletes a row version; waits for a plain SQL lock on it, or says TM_WouldBlock or TM_BeingModified.
@@ -138,6 +163,14 @@ inline void truncate_table(Relation heap) {
 
 // A setting that would end transactions of ours.
 constexpr bool kHasTransactionTimeout = PG_VERSION_NUM >= 170000;
+
+inline void ignore_signal(int signal_number) {
+#if PG_VERSION_NUM >= 190000
+  pqsignal(signal_number, PG_SIG_IGN);
+#else
+  pqsignal(signal_number, SIG_IGN);
+#endif
+}
 
 // Wait event shown while one of our processes sleeps.
 inline uint32 wait_event(const char* name) {

@@ -42,7 +42,7 @@ void relation_changed(Datum, Oid relation) {
   while (Queue* q = static_cast<Queue*>(hash_seq_search(&seq))) q->valid = false;
 }
 
-void namespace_changed(Datum, int, uint32) {
+void namespace_changed(Datum, SyscacheNumber, uint32) {
   namespaces.valid = false;
   key_valid = false;
 }

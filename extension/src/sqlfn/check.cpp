@@ -126,7 +126,7 @@ void suspect(Pass* p, Problem problem, int64 id, uint32 block, uint32 offset, co
 }
 
 void read_rows(Pass* p, Relation heap) {
-  TableScanDesc scan = table_beginscan(heap, GetActiveSnapshot(), 0, nullptr);
+  TableScanDesc scan = begin_heap_scan(heap, GetActiveSnapshot());
   TupleTableSlot* row = table_slot_create(heap, nullptr);
   while (table_scan_getnextslot(scan, ForwardScanDirection, row)) {
     CHECK_FOR_INTERRUPTS();

@@ -177,7 +177,7 @@ Datum view_insert_done(FunctionCallInfo fcinfo) {
   Queue* q = queue_of_view(t, fcinfo);
   Pending* p = pending_for(q->view, false);
   if (p) write_pending(q, p);
-  return PointerGetDatum(nullptr);
+  return static_cast<Datum>(0);
 }
 
 Datum outbox(FunctionCallInfo fcinfo) {
@@ -237,7 +237,7 @@ Datum outbox(FunctionCallInfo fcinfo) {
   ExecDropSingleTupleTableSlot(slot);
   MemoryContextDelete(work);
   pfree(rows);
-  return PointerGetDatum(nullptr);
+  return static_cast<Datum>(0);
 }
 
 Datum view_refuse(FunctionCallInfo fcinfo) {

@@ -501,7 +501,7 @@ void baton_launcher_main(Datum) {
   pqsignal(SIGHUP, SignalHandlerForConfigReload);
   pqsignal(SIGTERM, die);
   // Nothing here is worth cancelling, and the error would make all workers orphans.
-  pqsignal(SIGINT, SIG_IGN);
+  ignore_signal(SIGINT);
   BackgroundWorkerUnblockSignals();
   if (!shared) proc_exit(1);
   on_shmem_exit(leave_launcher, static_cast<Datum>(0));

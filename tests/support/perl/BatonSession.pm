@@ -67,7 +67,12 @@ sub _read
 	{
 		my $left = $deadline - time();
 		my @ready = $s->{select}->can_read($left > 0 ? $left : 0);
-		return 0 if !@ready;
+		if (!@ready)
+		{
+			# a signal ends the wait too
+			return 0 if time() >= $deadline;
+			next;
+		}
 		for my $from (@ready)
 		{
 			my $n = sysread $from, my $bytes, 65536;
