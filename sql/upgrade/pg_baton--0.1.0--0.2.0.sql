@@ -60,6 +60,12 @@ SELECT baton_internal.make_shared_table('long_' || n) FROM pg_catalog.generate_s
 COMMENT ON TABLE baton_data.later_0 IS 'messages of all queues that are due later, by due time';
 COMMENT ON TABLE baton_data.long_0 IS 'long claims of all queues';
 
+@create FUNCTION baton_internal.make_retained_table
+REVOKE ALL ON FUNCTION baton_internal.make_retained_table(integer) FROM PUBLIC;
+SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 35) n;
+@create TABLE baton_internal.retained_note
+INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
+
 @create FUNCTION baton_internal.uninstall_plan
 REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 @create FUNCTION baton.uninstall

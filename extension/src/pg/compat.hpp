@@ -152,6 +152,16 @@ inline void truncate_table(Relation heap) {
 #endif
 }
 
+// After the last of several index_insert calls with one IndexInfo.
+inline void finish_index_inserts(Relation index, IndexInfo* info) {
+#if PG_VERSION_NUM >= 170000
+  index_insert_cleanup(index, info);
+#else
+  (void)index;
+  (void)info;
+#endif
+}
+
 // Parameters and arguments of ExecutorCheckPerms_hook.
 #if PG_VERSION_NUM >= 160000
 #define BATON_CHECK_PERMS_PARAMS List *range_table, List *permission_infos, bool raise

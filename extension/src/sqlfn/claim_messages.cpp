@@ -12,6 +12,7 @@
 #include "../pg/debug_point.hpp"
 #include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
+#include "../retained/retain.hpp"
 #include "settle.hpp"
 
 namespace baton {
@@ -467,18 +468,21 @@ void set_asides(Claimer* c) {
   }
 }
 
+// The rows of taken messages, segment by segment: retained where the queue says so, and deleted.
 void take_rows(Claimer* c) {
-  Relation heap = nullptr;
-  for (int i = 0; i < c->result->count; i++) {
-    const Claimed& t = c->result->items[i];
-    if (i == 0 || t.segment != c->result->items[i - 1].segment) {
-      if (heap) table_close(heap, NoLock);
-      heap = table_open(c->request->queue->heap[t.segment], NoLock);  // locked by the claim, to the end of the transaction
-      CheckCmdReplicaIdentity(heap, CMD_DELETE);
-    }
-    delete_row(heap, t.slot);
+  const Queue* queue = c->request->queue;
+  auto* slots = static_cast<Slot*>(palloc(sizeof(Slot) * static_cast<Size>(c->result->count)));
+  for (int i = 0; i < c->result->count;) {
+    int segment = c->result->items[i].segment;
+    Relation heap = table_open(queue->heap[segment], NoLock);  // locked by the claim, to the end of the transaction
+    CheckCmdReplicaIdentity(heap, CMD_DELETE);
+    int n = 0;
+    for (; i < c->result->count && c->result->items[i].segment == segment; i++) slots[n++] = c->result->items[i].slot;
+    retain_rows(queue, heap, slots, n, c->now);
+    for (int k = 0; k < n; k++) delete_row(heap, slots[k]);
+    table_close(heap, NoLock);
   }
-  if (heap) table_close(heap, NoLock);
+  pfree(slots);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "../pg/debug_point.hpp"
 #include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
+#include "../retained/retain.hpp"
 #include "set_aside.hpp"
 #include "settle.hpp"
 
@@ -259,8 +260,20 @@ void settle_page(const Group& g, PageCopy* copy) {
   for (int k = 0; k < g.count; k++) g.items[k]->outcome = Outcome::kStaleEpoch;
 }
 
+// Acknowledged messages of a queue with retention, before their rows are deleted.
+void retain_acked(const Group& g) {
+  const Queue* queue = g.items[0]->queue;
+  if (queue->retention == 0) return;
+  Slot slots[kSlotsPerPage];
+  int n = 0;
+  for (int k = 0; k < g.count; k++)
+    if (g.items[k]->outcome == Outcome::kAcked) slots[n++] = g.items[k]->slot;
+  retain_rows(queue, g.segment.heap, slots, n, g.items[0]->now);
+}
+
 void move_rows(const Group& g) {
   debug_here("settle-rows");
+  retain_acked(g);
   for (int k = 0; k < g.count; k++) {
     Settlement* s = g.items[k];
     if (s->outcome == Outcome::kAcked) {
