@@ -207,6 +207,12 @@ void begin_due_look() {
   if (DueHint* h = due_hint()) pg_atomic_write_u64(&h->next, static_cast<uint64>(kNever));
 }
 
+void replace_due(TimestampTz expected, TimestampTz next) {
+  DueHint* h = due_hint();
+  auto e = static_cast<uint64>(expected);
+  if (h) (void)pg_atomic_compare_exchange_u64(&h->next, &e, static_cast<uint64>(next));
+}
+
 void end_due_look(TimestampTz next) {
   if (DueHint* h = due_hint()) lower_due(h, next);
 }

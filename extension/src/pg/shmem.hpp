@@ -155,6 +155,7 @@ void due_unknown();
 TimestampTz due_next();       // 0: unknown
 uint32 due_restarts();
 void begin_due_look();        // from here on, what others put there is kept apart ...
+void replace_due(TimestampTz expected, TimestampTz next);  // unless it has changed
 void end_due_look(TimestampTz next);  // ... from what the look has found
 
 void wake_launcher();

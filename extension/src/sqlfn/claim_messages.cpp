@@ -4,6 +4,7 @@
 #include "claim_messages.hpp"
 
 #include "../core/backoff.hpp"
+#include "../leasemap/due.hpp"
 #include "../leasemap/resolve.hpp"
 #include "../leasemap/row_look.hpp"
 #include "../leasemap/sweep.hpp"
@@ -505,6 +506,8 @@ void claim_messages(const ClaimRequest& request, ClaimResult* result) {
   for (int i = 0; i < n && !c->done && result->count < request.max_items; i++) claim_from_segment(c, order[i]);
   end_looking(result->found);
   if (c->aside_count > 0) set_asides(c);
+  // With the mover dead, work comes due all the same: for the next claim, since rows of one's own are not handed out.
+  if (result->count < request.max_items && !result->found && mover_is_late(c->now)) (void)help_with_due(request.queue, kMaxSetAside);
   if (request.take && result->count > 0) take_rows(c);
   pfree(c->copy);
   pfree(c);

@@ -5,7 +5,9 @@
 #include "../core/backoff.hpp"
 #include "../core/lane.hpp"
 #include "../core/verdict.hpp"
+#include "../leasemap/move.hpp"
 #include "../leasemap/resolve.hpp"
+#include "../leasemap/write_rows.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
@@ -30,6 +32,7 @@ void read_token(Settlement* s, const SipKey& key) {
   s->queue = nullptr;
   s->lsn = InvalidXLogRecPtr;
   s->exhausted = false;
+  s->deferred = false;
   memset(&s->slot, 0, sizeof(s->slot));
   if (!s->parsed) return;
   s->outcome = Outcome::kStaleEpoch;
@@ -85,6 +88,12 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
       }
       int64 wait = s->has_delay ? s->delay_us : backoff_us(q->backoff, q->max_backoff, Max(owned.failures + (failed ? 1 : 0), 1));
       s->due = wait > 0 ? s->now + wait : 0;
+      s->deferred = wait > 0 && waits_in_bucket(s->due, s->now);
+      if (s->deferred) {
+        settle(SettleKind::kDeferred);
+        s->outcome = Outcome::kScheduled;
+        break;
+      }
       out->due_delta = pack_due(wait > 0 ? s->due : s->now - kDueUnit, owned.deadline);
       if (wait > 0) s->due = unpack_due(out->due_delta, owned.deadline);
       settle(failed ? SettleKind::kReleased : SettleKind::kReturned);
@@ -240,7 +249,7 @@ void settle_page(const Group& g, PageCopy* copy) {
       Settlement* s = g.items[k];
       if (!succeeded(s->outcome)) continue;
       s->lsn = lsn;
-      bool release = s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled;
+      bool release = !s->deferred && (s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled);
       if (joins_transaction(s->verdict))
         note_settled(key, g.block, s->token.index, release ? s->due : 0, s->slot.deadline, release, s->queue->id);
     }
@@ -281,8 +290,10 @@ void move_rows(const Group& g) {
     } else if (s->outcome == Outcome::kQuarantined) {
       QuarantineEvidence e{s->exhausted ? "max_attempts" : "verb", s->reason, s->has_error, s->error, s->exhausted};
       quarantine_row(s->queue, g.segment.heap, s->slot, e);
-    } else if ((s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled) && (s->reason || s->has_error)) {
+    } else if (s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled) {
       bool failed = s->verdict == Verdict::kRelease;
+      if (s->deferred) defer_row(s->queue, g.segment, s->slot, s->slot.failures + (failed ? 1 : 0), s->due);
+      if (!s->reason && !s->has_error) continue;
       add_evidence(s->queue, s->slot, failed, "release", s->reason, s->has_error, s->error);
     }
   }

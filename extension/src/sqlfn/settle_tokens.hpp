@@ -31,6 +31,7 @@ struct Settlement {
   Slot slot;           // at the fence: before the change when refused, after it when done
   int64 now;           // the clock at the fence
   TimestampTz due;     // release
+  bool deferred;       // a release with a long delay: the message goes to a due-time bucket
   bool exhausted;      // a release that was the last failure: quarantined
   XLogRecPtr lsn;
 };
