@@ -22,6 +22,10 @@ CREATE FUNCTION baton.alter_queue(
     RETURNS void AS 'MODULE_PATHNAME', 'baton_alter_queue' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.alter_queue IS 'change options of a queue; NULL leaves an option as it is';
 
+-- Gives the views of all queues the query that this version would make them with: for upgrade scripts.
+CREATE FUNCTION baton_internal.refresh_views() RETURNS integer
+    AS 'MODULE_PATHNAME', 'baton_refresh_views' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
 CREATE FUNCTION baton.drop_queue(name text, if_exists boolean DEFAULT false, discard boolean DEFAULT false)
     RETURNS boolean AS 'MODULE_PATHNAME', 'baton_drop_queue' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.drop_queue IS 'drop a queue; refuses while unsettled messages are in it unless discard; true if it was dropped';

@@ -21,3 +21,13 @@ SELECT baton_internal.make_shared_table('later_' || n) FROM pg_catalog.generate_
 SELECT baton_internal.make_shared_table('long_' || n) FROM pg_catalog.generate_series(0, 1) n;
 COMMENT ON TABLE baton_data.later_0 IS 'messages of all queues that are due later, by due time';
 COMMENT ON TABLE baton_data.long_0 IS 'long claims of all queues';
+
+-- Messages in due-time buckets. The planner looks up one queue's by the primary keys.
+DO LANGUAGE plpgsql $$
+BEGIN
+    EXECUTE 'CREATE VIEW baton_internal.later_message AS '
+        || (SELECT pg_catalog.string_agg(pg_catalog.format('SELECT m.* FROM baton_data.later_%s m', n), ' UNION ALL ' ORDER BY n)
+            FROM pg_catalog.generate_series(0, 17) n);
+END
+$$;
+COMMENT ON VIEW baton_internal.later_message IS 'messages of all queues in due-time buckets';

@@ -33,6 +33,52 @@ CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN resolved <> 'gone';
 
+-- A queue's messages in shared tables: in due-time buckets (scheduled until they are moved to the queue), in long segments
+-- (claimed). They run as their owner: the tables hold other queues' messages as well. EXECUTE is granted to all, since the
+-- functions of a view run with the rights of its reader; nobody can name them, since the schema is closed.
+CREATE FUNCTION baton_internal.shared_messages(queue_id integer)
+    RETURNS TABLE (id bigint, state text, message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz,
+                   not_before timestamptz, expires_at timestamptz, generation bigint, failures integer, worker text, lease_until timestamptz,
+                   headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)
+    LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT m.id, 'scheduled', m.message_id, m.routing_key, m.message_class, COALESCE(m.priority, 5), m.enqueued_at, m.not_before, m.expires_at,
+           COALESCE(m.generation, 0)::bigint, COALESCE(m.failures, 0), NULL::text, NULL::timestamptz, m.headers, m.payload_ref, m.payload, m.payload_bytes
+    FROM baton_internal.later_message m
+    WHERE m.queue_id = shared_messages.queue_id
+    UNION ALL
+    SELECT m.id, baton_internal.message_state(s.resolved, s.due), m.message_id, m.routing_key, m.message_class, COALESCE(m.priority, 5), m.enqueued_at, s.due,
+           m.expires_at, s.generation, s.failures, CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.worker END,
+           CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.deadline END, m.headers, m.payload_ref, m.payload, m.payload_bytes
+    FROM baton_data.long_0 m
+    JOIN baton_internal.map_slots('baton_data.long_0'::regclass) s ON s.tid = m.ctid
+    WHERE m.queue_id = shared_messages.queue_id AND baton_internal.message_state(s.resolved, s.due) IS NOT NULL
+    UNION ALL
+    SELECT m.id, baton_internal.message_state(s.resolved, s.due), m.message_id, m.routing_key, m.message_class, COALESCE(m.priority, 5), m.enqueued_at, s.due,
+           m.expires_at, s.generation, s.failures, CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.worker END,
+           CASE WHEN s.resolved IN ('claimed', 'settling') THEN s.deadline END, m.headers, m.payload_ref, m.payload, m.payload_bytes
+    FROM baton_data.long_1 m
+    JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
+    WHERE m.queue_id = shared_messages.queue_id AND baton_internal.message_state(s.resolved, s.due) IS NOT NULL;
+END;
+CREATE FUNCTION baton_internal.shared_counts(queue_id integer, OUT ready bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint)
+    LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT pg_catalog.count(*) FILTER (WHERE c.resolved = 'lapsed' OR c.resolved = 'ready'),
+           pg_catalog.count(*) FILTER (WHERE c.resolved = 'scheduled'),
+           pg_catalog.count(*) FILTER (WHERE c.resolved = 'claimed'),
+           pg_catalog.count(*) FILTER (WHERE c.resolved = 'settling')
+    FROM (SELECT 'scheduled' AS resolved FROM baton_internal.later_message m WHERE m.queue_id = shared_counts.queue_id
+          UNION ALL
+          SELECT s.resolved FROM baton_data.long_0 m JOIN baton_internal.map_slots('baton_data.long_0'::regclass) s ON s.tid = m.ctid
+          WHERE m.queue_id = shared_counts.queue_id
+          UNION ALL
+          SELECT s.resolved FROM baton_data.long_1 m JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
+          WHERE m.queue_id = shared_counts.queue_id) c;
+END;
+
 -- Queues that the reader may look at. sound: its view and all its relations are there and have one owner; views touch
 -- the maps of sound queues only, so that one damaged queue does not hide the others.
 CREATE VIEW baton_internal.visible_queue WITH (security_barrier) AS
@@ -86,7 +132,8 @@ COMMENT ON VIEW baton.queues IS 'queues you may look at; all their options: bato
 COMMENT ON COLUMN baton.queues.state IS 'active, paused, restored (a copy that waits for baton.adopt), damaged (see baton.health)';
 
 CREATE VIEW baton.queue_stats AS
-SELECT c.name AS queue, c.ready, c.scheduled, c.claimed, c.settling,
+SELECT c.name AS queue, c.ready + t.ready AS ready, c.scheduled + t.scheduled AS scheduled, c.claimed + t.claimed AS claimed,
+       c.settling + t.settling AS settling,
        (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = c.queue_id) AS quarantined,
        (pg_catalog.clock_timestamp() - c.oldest_ready)::interval(0) AS oldest_ready,
        k.waiting
@@ -96,6 +143,7 @@ FROM (SELECT s.queue_id, s.name, pg_catalog.sum(m.ready)::bigint AS ready, pg_ca
       FROM baton_internal.visible_segment s
       CROSS JOIN LATERAL baton_internal.map_counts(s.heap) m
       GROUP BY s.queue_id, s.name) c
+CROSS JOIN LATERAL baton_internal.shared_counts(c.queue_id) t
 LEFT JOIN LATERAL baton_internal.queue_counters(c.queue_id) k ON true
 ORDER BY c.name;
 COMMENT ON VIEW baton.queue_stats IS 'exact counts by state; reads every page of the maps (64 bytes a message)';

@@ -60,6 +60,22 @@ SELECT baton_internal.make_shared_table('long_' || n) FROM pg_catalog.generate_s
 COMMENT ON TABLE baton_data.later_0 IS 'messages of all queues that are due later, by due time';
 COMMENT ON TABLE baton_data.long_0 IS 'long claims of all queues';
 
+DO LANGUAGE plpgsql $$
+BEGIN
+    EXECUTE 'CREATE VIEW baton_internal.later_message AS '
+        || (SELECT pg_catalog.string_agg(pg_catalog.format('SELECT m.* FROM baton_data.later_%s m', n), ' UNION ALL ' ORDER BY n)
+            FROM pg_catalog.generate_series(0, 17) n);
+END
+$$;
+COMMENT ON VIEW baton_internal.later_message IS 'messages of all queues in due-time buckets';
+@create FUNCTION baton_internal.shared_messages
+@create FUNCTION baton_internal.shared_counts
+@create FUNCTION baton_internal.refresh_views
+REVOKE ALL ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer), baton_internal.refresh_views() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer) TO PUBLIC;
+@replace VIEW baton.queue_stats
+SELECT baton_internal.refresh_views();
+
 @create FUNCTION baton_internal.make_retained_table
 REVOKE ALL ON FUNCTION baton_internal.make_retained_table(integer) FROM PUBLIC;
 SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 35) n;

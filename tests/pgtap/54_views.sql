@@ -15,11 +15,11 @@ SELECT ok(size ~ '^\d+ (bytes|kB|MB)$' AND created_at BETWEEN now() - '1 min'::i
 
 -- queue_stats: exact
 SELECT put('q', 10) AS first \gset
-SELECT FROM baton.enqueue_batch('q', '{1,2,3}', delays => '{1 h}');
+SELECT FROM baton.enqueue_batch('q', '{1,2,3}', delays => '{50 s}');
 SELECT hold('a' || i, 'q') FROM generate_series(1, 5) i \g /dev/null
 SELECT baton.ack(tok('a1')) \g /dev/null
 SELECT baton.quarantine(tok('a2')) \g /dev/null
-SELECT state FROM baton.release(tok('a3'), '1 h') \g /dev/null
+SELECT state FROM baton.release(tok('a3'), '50 s') \g /dev/null
 SELECT baton.start(tok('a4')) \g /dev/null
 SELECT row_eq($$SELECT ready, scheduled, claimed, settling, quarantined, waiting FROM baton.queue_stats WHERE queue = 'q'$$, ROW(5::bigint, 4::bigint, 2::bigint, 0::bigint, 1::bigint, 0), 'counts by state');
 SELECT row_eq($$SELECT ready, scheduled, claimed, settling, quarantined, oldest_ready, waiting FROM baton.queue_stats WHERE queue = 'empty'$$, ROW(0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL::interval, 0), 'zeros, and no age, for an empty one');

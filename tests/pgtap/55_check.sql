@@ -18,7 +18,7 @@ SELECT baton.start(tok('a1')) \g /dev/null
 SELECT baton.ack(tok('a1')) \g /dev/null
 SELECT is(found(), NULL, 'acknowledged');
 SELECT state FROM baton.release(tok('a2'), '0') \g /dev/null
-SELECT state FROM baton.release(tok('a3'), '1 h') \g /dev/null
+SELECT state FROM baton.release(tok('a3'), '50 s') \g /dev/null
 SELECT is(found(), NULL, 'released');
 SELECT outcome FROM baton.hand_back(ARRAY[tok('a4')]) \g /dev/null
 SELECT baton.quarantine(tok('a5')) \g /dev/null

@@ -24,7 +24,7 @@ BEGIN
         INSERT INTO costs SELECT place, 'extend', b FROM buffers(format('SELECT baton.extend(%L)', t)) b WHERE i > 0; COMMIT;
         INSERT INTO costs SELECT place, 'ack', b FROM buffers(format('SELECT baton.ack(%L)', t)) b WHERE i > 0; COMMIT;
         SELECT token INTO t FROM baton.claim(queue); COMMIT;
-        INSERT INTO costs SELECT place, 'release', b FROM buffers(format('SELECT FROM baton.release(%L, %L)', t, '1 h')) b WHERE i > 0; COMMIT;
+        INSERT INTO costs SELECT place, 'release', b FROM buffers(format('SELECT FROM baton.release(%L, %L)', t, '50 s')) b WHERE i > 0; COMMIT;
         INSERT INTO costs SELECT place, 'claim 10', b FROM buffers(format('SELECT FROM baton.claim(%L, max_items => 10)', queue)) b WHERE i > 0; COMMIT;
     END LOOP;
 END $$;

@@ -45,7 +45,7 @@ SELECT sound('q');
 SELECT is((SELECT count(*)::int FROM baton_queue.q), 308 - 200, 'what is left is left');
 SELECT hold('b', 'q') \g /dev/null
 SELECT put('q') AS due \gset
-SELECT id AS later FROM baton.enqueue('q', '1', delay => '1 h') \gset
+SELECT id AS later FROM baton.enqueue('q', '1', delay => '50 s') \gset
 SELECT epoch AS epoch FROM baton_internal.map_meta(:'seg') \gset
 SET client_min_messages = error;
 REINDEX INDEX :map;

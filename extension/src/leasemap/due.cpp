@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr int64 kLookAgain = USECS_PER_SEC;
+constexpr int64 kLookAgain = kDueAhead + USECS_PER_SEC;  // the mover takes what is due by now + kDueAhead
 constexpr int64 kLateAfter = USECS_PER_SEC;
 
 struct LaneProgress {
@@ -42,6 +42,7 @@ struct DueFinder {
   uint32 restarts;
   TimestampTz next_lane;  // start of the next lane that has pages, as seen by the last look
   bool more;
+  bool has_read;
   TableProgress* tables[kWheelTables];  // made when a table has lanes
   DueMessage* heap;                     // binary, earliest first
   int64 count;
@@ -58,6 +59,7 @@ DueFinder* make_due_finder(MemoryContext context, int32 only_queue) {
 }
 
 int32 due_finder_queue(const DueFinder* finder) { return finder->only_queue; }
+bool due_finder_has_read(const DueFinder* finder) { return finder->has_read; }
 
 // ---- the heap
 
@@ -190,7 +192,8 @@ bool read_due_page(DueFinder* f, const Segment& s, const LaneToRead& lane, Block
         break;
     }
     unsettled = true;
-    if (slot.deadline >= end) continue;  // of a later turn of the wheel
+    // Of a later turn of the wheel; what is due is due, wherever plain SQL has put it.
+    if (slot.deadline >= end && slot.deadline > now) continue;
     if (f->only_queue != 0 && f->only_queue != static_cast<int32>(slot.key_hash)) continue;
     put_due(f, DueMessage{0, static_cast<int32>(slot.key_hash), block, lane.table, static_cast<uint8>(i)}, at);
   }
@@ -250,6 +253,7 @@ bool read_due_lanes(DueFinder* f, TimestampTz until, int pages) {
   auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
   int left = pages;
   f->more = false;
+  f->has_read = true;
   for (int i = 0; i < n; i++) {
     bool finished = false;
     if (left > 0) left -= read_lane(f, lanes[i], left, copy, &finished);
@@ -270,7 +274,7 @@ int move_due_messages(DueFinder* f, int32 queue_id, int table, DueMessage* messa
   Queue* queue = find_queue_by_id(queue_id);
   Segment s;
   if ((queue && !queue->at_home) || !try_open_bucket(table, RowExclusiveLock, &s)) {
-    for (int i = 0; i < count; i++) put_due(f, messages[i], now + 5 * kLookAgain);
+    for (int i = 0; i < count; i++) put_due(f, messages[i], now + 2 * kLookAgain);
     return 0;
   }
   bool pushed = push_snapshot_if_none();
@@ -325,7 +329,7 @@ int move_due_messages(DueFinder* f, int32 queue_id, int table, DueMessage* messa
   } else {
     for (int i = 0; i < n; i++) {
       if (row_is_live(s.heap, items[i].slot))
-        put_due(f, messages[number[i]], now + 5 * kLookAgain);
+        put_due(f, messages[number[i]], now + 2 * kLookAgain);
       else
         purge_slots(s, &items[i], 1);
     }
@@ -367,7 +371,7 @@ int help_with_due(Queue* queue, int most) {
     }
     batch[n++] = m;
     // Should this transaction be rolled back, the message is where it was.
-    put_due(finder, m, now + 5 * kLookAgain);
+    put_due(finder, m, now + 2 * kLookAgain);
   }
   if (n > 0) done += move_due_messages(finder, id, batch[n - 1].table, batch, n);
   pfree(batch);

@@ -24,6 +24,7 @@ struct DueFinder;
 // only_queue: 0 for all. Lives in `context`.
 DueFinder* make_due_finder(MemoryContext context, int32 only_queue);
 int32 due_finder_queue(const DueFinder* finder);
+bool due_finder_has_read(const DueFinder* finder);
 
 // Reads lanes whose time begins at or before `until`, the most recent first, `pages` pages at most. False: there is more to
 // read. Needs a transaction.

@@ -50,7 +50,7 @@ void define_settings(bool preloaded) {
   define_int("pg_baton.sweep_interval", "Longest time that work whose hint was lost stays unseen.", &sweep_interval_ms, 10000, 100, INT_MAX / 2,
              PGC_SIGHUP, GUC_UNIT_MS);
   // Longer than the buckets of the nearest level are wide (core/wheel.hpp) and the time the mover moves ahead (leasemap/due.hpp).
-  define_int("pg_baton.soon", "Messages due within this time wait in their queue's segments, later ones in due-time buckets.", &soon_ms, INT_MAX / 2,
+  define_int("pg_baton.soon", "Messages due within this time wait in their queue's segments, later ones in due-time buckets.", &soon_ms, 60000,
              20000, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.settle_timeout", "Longest wait of a single settlement for another one of the same message.", &settle_timeout_ms, 5000, 0,
              INT_MAX / 2, PGC_USERSET, GUC_UNIT_MS);

@@ -1,6 +1,8 @@
 // Verbs that make, change and drop queues. Each checks everything before its first write, decides by the caller's own
 // rights, and only then acts as the extension's owner, with search_path pinned: what the caller can plant anywhere is
 // never looked up. On an error the abort of the (sub)transaction restores user, settings and SPI.
+#include "../core/wheel.hpp"
+#include "../leasemap/shared_tables.hpp"
 #include "as_owner.hpp"
 #include "queue_options.hpp"
 
@@ -55,11 +57,10 @@ void create_segment(const Queue* q, int n, const char* owner) {
   run(psprintf("ALTER TABLE %s OWNER TO %s", t, owner));
 }
 
-void create_view(const Queue* q, const char* owner) {
-  const char* view = psprintf("baton_queue.%s", quote_identifier(q->name));
+// The query of a queue's view: its segments and, since 0.2.0, what it has in shared tables.
+char* view_query(const Queue* q) {
   StringInfoData s;
   initStringInfo(&s);
-  appendStringInfo(&s, "CREATE VIEW %s AS ", view);
   for (int n = 0; n < q->segment_count; n++) {
     char name[NAMEDATALEN];
     segment_name(q->id, n, name);
@@ -75,7 +76,18 @@ void create_view(const Queue* q, const char* owner) {
         " WHERE baton_internal.message_state(s.resolved, s.due) IS NOT NULL",
         n == 0 ? "" : " UNION ALL ", name, name);
   }
-  run(s.data);
+  if (has_later_options())
+    appendStringInfo(&s,
+                     " UNION ALL SELECT m.id, m.state, m.message_id, m.routing_key, m.message_class, m.priority, m.enqueued_at, m.not_before,"
+                     " m.expires_at, m.generation, m.failures, m.worker, m.lease_until, m.headers, m.payload_ref, m.payload, m.payload_bytes"
+                     " FROM baton_internal.shared_messages(%d) m",
+                     q->id);
+  return s.data;
+}
+
+void create_view(const Queue* q, const char* owner) {
+  const char* view = psprintf("baton_queue.%s", quote_identifier(q->name));
+  run(psprintf("CREATE VIEW %s AS %s", view, view_query(q)));
   run(
       psprintf("CREATE TRIGGER message_insert INSTEAD OF INSERT ON %s FOR EACH ROW EXECUTE FUNCTION "
                "baton_internal.view_insert()",
@@ -182,6 +194,18 @@ int32 new_id() {
 
 // ---- drop
 
+// What the queue has in shared tables: their slots are settled by the mover when it meets them.
+void drop_shared_messages(const Queue* q) {
+  const SharedKind kinds[] = {SharedKind::kLater, SharedKind::kLong};
+  for (SharedKind kind : kinds) {
+    int count = kind == SharedKind::kLater ? kWheelTables : kLongTables;
+    for (int n = 0; n < count; n++) {
+      Oid table = shared_table_oid(kind, n);
+      if (OidIsValid(table)) run(psprintf("DELETE FROM baton_data.%s WHERE queue_id = %d", quote_identifier(get_rel_name(table)), q->id));
+    }
+  }
+}
+
 // Unsettled messages in the segments. A segment that is gone counts as empty.
 int64 count_unsettled(const Queue* q) {
   int64 total = 0;
@@ -197,7 +221,10 @@ int64 count_unsettled(const Queue* q) {
         &here);
     total += here;
   }
-  return total;
+  int64 elsewhere = 0;
+  if (has_later_options())
+    fetch_int64(psprintf("SELECT ready + scheduled + claimed + settling FROM baton_internal.shared_counts(%d)", q->id), &elsewhere);
+  return total + elsewhere;
 }
 
 void refuse_to_discard(const Queue* q) {
@@ -218,6 +245,7 @@ void drop_relations(const Queue* q, Oid view) {
   for (int n = 0; n < q->segment_count; n++)
     if (OidIsValid(segment_oid(q->id, n))) run(psprintf("DROP TABLE baton_data.q%d_%d", q->id, n));
   run(psprintf("DROP SEQUENCE IF EXISTS baton_data.q%d_id", q->id));
+  drop_shared_messages(q);
   run(psprintf("DELETE FROM baton_data.quarantined WHERE queue_id = %d", q->id));
   run(psprintf("DELETE FROM baton_data.evidence WHERE queue_id = %d", q->id));
   run(psprintf("DELETE FROM baton_internal.queue WHERE id = %d", q->id));
@@ -430,6 +458,20 @@ BATON_SQL_FUNCTION(baton_adopt)
   }
   become_caller(e);
   PG_RETURN_INT32(adopted);
+}
+
+// For the upgrade script: gives the views of all queues the query that this version would make them with.
+BATON_SQL_FUNCTION(baton_refresh_views)
+{
+  int32* ids;
+  int n = list_queue_ids(&ids);
+  Elevated e = become_extension_owner();
+  for (int i = 0; i < n; i++) {
+    Queue* q = find_queue_by_id(ids[i]);
+    if (q) run(psprintf("CREATE OR REPLACE VIEW baton_queue.%s AS %s", quote_identifier(q->name), view_query(q)));
+  }
+  become_caller(e);
+  PG_RETURN_INT32(n);
 }
 
 BATON_SQL_FUNCTION(baton_pause)

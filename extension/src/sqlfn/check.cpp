@@ -8,7 +8,9 @@
 // held, so that no row pointer changes its meaning within a pass.
 //
 // Memory: about 50 bytes for each row of one segment.
+#include "../core/wheel.hpp"
 #include "../leasemap/row.hpp"
+#include "../leasemap/shared_tables.hpp"
 #include "as_owner.hpp"
 #include "survey.hpp"
 
@@ -89,9 +91,14 @@ struct IdEntry {
   int32 segment;
 };
 
+// Numbers of the tables that a pass goes over: the queue's segments, and from here on the shared tables.
+constexpr int kFirstShared = kMaxSegments;
+constexpr int kSharedTables = kWheelTables + kLongTables;
+
 struct Pass {
   const Queue* queue;
   int segment;
+  bool is_shared;  // holds other queues' messages too
   HTAB* suspects;
   HTAB* rows;
   HTAB* ids;  // unsettled messages of all segments
@@ -131,6 +138,7 @@ void read_rows(Pass* p, Relation heap) {
   while (table_scan_getnextslot(scan, ForwardScanDirection, row)) {
     CHECK_FOR_INTERRUPTS();
     bool null;
+    if (p->is_shared && DatumGetInt32(slot_getattr(row, kRowQueueId + 1, &null)) != p->queue->id) continue;
     Datum id = slot_getattr(row, kRowId + 1, &null);
     RowEntry* r = static_cast<RowEntry*>(hash_search(p->rows, &row->tts_tid, HASH_ENTER, nullptr));
     r->id = null ? 0 : DatumGetInt64(id);
@@ -170,7 +178,7 @@ void walk_chains(Pass* p, const Segment& segment) {
 
 bool slot_makes_sense(const SurveySlot& s) {
   if (s.slot.state > static_cast<uint8>(SlotState::kGone)) return false;
-  if (slot_kind(s.slot) > SettleKind::kFenced) return false;
+  if (slot_kind(s.slot) > SettleKind::kDeferred) return false;
   if (slot_has_open_xid(s.slot) && slot_xid(s.slot) == 0) return false;
   if (s.phase == SlotPhase::kHeld || s.phase == SlotPhase::kLapsed || s.phase == SlotPhase::kSettling) {
     // an exhausted or expired message is set aside without a claim
@@ -189,6 +197,7 @@ bool look_at_slot(const SurveySlot& s, const Segment&, void* arg) {
   uint32 index = s.place.index;
   // A page that was added while the chains were walked is beyond p->blocks.
   if (block < p->blocks && !p->reached[block]) suspect(p, Problem::kUnreachablePage, 0, block, 0, nullptr, nullptr);
+  if (p->is_shared && static_cast<int32>(s.slot.key_hash) != p->queue->id) return true;
   if (!slot_makes_sense(s)) suspect(p, Problem::kBadSlot, s.slot.id, block, index, &tid, &s.slot);
   RowEntry* row =
       ItemPointerIsValid(&tid) ? static_cast<RowEntry*>(hash_search(p->rows, &tid, HASH_FIND, nullptr)) : nullptr;
@@ -234,15 +243,23 @@ bool refuses_update(Relation heap) {
   return false;
 }
 
+// InvalidOid: this database's SQL has no such table.
+Oid table_of(const Queue& q, int number) {
+  if (number < kFirstShared) return q.heap[number];
+  int n = number - kFirstShared;
+  return n < kWheelTables ? shared_table_oid(SharedKind::kLater, n) : shared_table_oid(SharedKind::kLong, n - kWheelTables);
+}
+
 void pass_over_segment(Pass* p) {
   MemoryContext mine = AllocSetContextCreate(CurrentMemoryContext, "baton check segment", ALLOCSET_DEFAULT_SIZES);
   MemoryContext old = MemoryContextSwitchTo(mine);
-  Relation heap = table_open(p->queue->heap[p->segment], AccessShareLock);
+  Oid oid = table_of(*p->queue, p->segment);
+  Relation heap = table_open(oid, AccessShareLock);
   bool has_map = OidIsValid(find_map(heap));
   if (!has_map) suspect(p, Problem::kNoMap, 0, 0, 0, nullptr, nullptr);
   if (!refuses_update(heap)) suspect(p, Problem::kUpdatePossible, 0, 0, 0, nullptr, nullptr);
   if (has_map) {
-    Segment segment = open_segment(p->queue->heap[p->segment], AccessShareLock);
+    Segment segment = open_segment(oid, AccessShareLock);
     PushActiveSnapshot(GetLatestSnapshot());
     p->rows = make_table("baton check rows", sizeof(ItemPointerData), sizeof(RowEntry), mine);
     read_rows(p, heap);
@@ -274,6 +291,10 @@ void pass_over_queue(const Queue* q, HTAB* suspects) {
   p.suspects = suspects;
   p.ids = make_table("baton check ids", sizeof(int64), sizeof(IdEntry), CurrentMemoryContext);
   for (p.segment = 0; p.segment < q->segment_count; p.segment++) pass_over_segment(&p);
+  p.is_shared = true;
+  for (p.segment = kFirstShared; p.segment < kFirstShared + kSharedTables; p.segment++)
+    if (OidIsValid(table_of(*q, p.segment))) pass_over_segment(&p);
+  p.is_shared = false;
   p.segment = 0;
   run(psprintf("SELECT id FROM baton_data.quarantined WHERE queue_id = %d", q->id));
   for (uint64 i = 0; i < SPI_tuptable->numvals; i++) {
@@ -337,7 +358,10 @@ BATON_SQL_FUNCTION(baton_check)
     while (Suspect* s = static_cast<Suspect*>(hash_seq_search(&seq))) {
       if (hash_search(first, &s->key, HASH_FIND, nullptr) == nullptr) continue;
       char name[NAMEDATALEN];
-      segment_name(q.id, s->key.segment, name);
+      if (s->key.segment < kFirstShared)
+        segment_name(q.id, s->key.segment, name);
+      else
+        strlcpy(name, get_rel_name(table_of(q, s->key.segment)), NAMEDATALEN);
       Datum values[] = {CStringGetTextDatum(name), CStringGetTextDatum(problem_word(s->key.problem)),
                         Int64GetDatum(s->key.id), CStringGetTextDatum(describe(s))};
       bool nulls[] = {false, false, s->key.id == 0, false};

@@ -110,6 +110,7 @@ const char* settled_word(SettleKind kind) {
     case SettleKind::kQuarantined:
       return "quarantined";
     case SettleKind::kMoved:
+    case SettleKind::kDeferred:
       return "moved";
     case SettleKind::kExpired:
       return "expired";
@@ -129,6 +130,20 @@ bool explain_quarantined(const Queue* q, int64 id, Output* out) {
   if (SPI_processed == 0) return false;
   put(out, "quarantined", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), nullptr, 0);
   return true;
+}
+
+// In a due-time bucket: not in the queue's segments yet.
+bool find_later(const Queue* q, int64 id) {
+  if (!has_later_options()) return false;
+  run(psprintf("SELECT not_before, coalesce(failures, 0) FROM baton_internal.later_message WHERE queue_id = %d AND id = " INT64_FORMAT, q->id, id));
+  return SPI_processed > 0;
+}
+
+void explain_later(Output* out) {
+  bool null;
+  TimestampTz due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+  int failures = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &null));
+  put(out, "scheduled", failures > 0 ? psprintf("waits after failure %d", failures) : "not yet due", nullptr, due);
 }
 
 void explain_queue(const Queue* q, Output* out) {
@@ -228,6 +243,9 @@ BATON_SQL_FUNCTION(baton_explain_message)
     explain_slot(&q, segment, f.s, &out);
     close_segment(segment, AccessShareLock);
     if (out.rows == 0) put(&out, "none", "can be claimed now", nullptr, 0);
+  } else if (find_later(&q, f.id)) {
+    explain_queue(&q, &out);
+    explain_later(&out);
   } else if (!explain_quarantined(&q, f.id, &out)) {
     if (f.any)
       put(&out, "settled", settled_word(slot_kind(f.s.slot)), nullptr, 0);

@@ -1,7 +1,9 @@
 // fence: ends every claim of a queue at once. Tokens that other sessions are given while its transaction is open carry
 // the old incarnation and are refused from its commit on, so it belongs in a transaction of its own.
 // activate: makes messages that logical replication brought ready.
+#include "../core/wheel.hpp"
 #include "../leasemap/resolve.hpp"
+#include "../leasemap/shared_tables.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
@@ -15,17 +17,19 @@ namespace {
 
 enum class Pass { kFence, kActivate };
 
-bool matches(const Slot& s, Pass pass) {
+// In shared tables the key hash is the queue's number; shared_queue 0: the map is of one queue.
+bool matches(const Slot& s, Pass pass, int32 shared_queue) {
+  if (shared_queue != 0 && static_cast<int32>(s.key_hash) != shared_queue) return false;
   return pass == Pass::kFence ? slot_state(s) == SlotState::kClaimed : slot_is_foreign(s) && slot_is_unsettled(s);
 }
 
 // One page. A settlement in progress is neither reset nor worked around; if it rolls back, the raised incarnation has
 // fenced its token all the same.
-int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* copy, int32 queue_id) {
+int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* copy, int32 queue_id, int32 shared_queue) {
   if (!copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) return 0;
   resolve_copy(segment.heap, copy);
   bool any = false;
-  for (int i = 0; i < copy->count; i++) any |= matches(copy->resolved[i], pass) || matches(copy->slots[i], pass);
+  for (int i = 0; i < copy->count; i++) any |= matches(copy->resolved[i], pass, shared_queue) || matches(copy->slots[i], pass, shared_queue);
   // Even where there is nothing to change the lock is taken once: a verb that has read the old incarnation is past it.
   Buffer buf = ReadBuffer(segment.map, block);
   LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
@@ -42,7 +46,7 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
       if (i >= copy->count) continue;
       copy->resolved[i] = slots[i];
     }
-    if (!matches(copy->resolved[i], pass)) continue;
+    if (!matches(copy->resolved[i], pass, shared_queue)) continue;
     changed[n] = i;
     fragments[n++] = Fragment{slot_offset(i), sizeof(Slot)};
   }
@@ -67,6 +71,28 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
   return n;
 }
 
+int64 change_shared(const Queue* q, Pass pass, PageCopy* copy) {
+  int64 n = 0;
+  const SharedKind kinds[] = {SharedKind::kLater, SharedKind::kLong};
+  for (SharedKind kind : kinds) {
+    // Nobody holds a claim on what is in a bucket.
+    if (pass == Pass::kFence && kind == SharedKind::kLater) continue;
+    for (int i = 0; i < (kind == SharedKind::kLater ? kWheelTables : kLongTables); i++) {
+      Oid table = shared_table_oid(kind, i);
+      if (!OidIsValid(table)) continue;
+      Segment segment = open_segment(table, RowExclusiveLock);
+      BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
+      for (BlockNumber b = kMetaBlock + 1; b < blocks; b++) {
+        CHECK_FOR_INTERRUPTS();
+        n += change_page(segment, b, pass, copy, q->id, q->id);
+      }
+      close_segment(segment, NoLock);
+    }
+  }
+  if (pass == Pass::kActivate && n > 0) due_unknown();
+  return n;
+}
+
 int64 change_queue(const Queue* q, Pass pass) {
   int64 n = 0;
   auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
@@ -75,10 +101,11 @@ int64 change_queue(const Queue* q, Pass pass) {
     BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
     for (BlockNumber b = kMetaBlock + 1; b < blocks; b++) {
       CHECK_FOR_INTERRUPTS();
-      n += change_page(segment, b, pass, copy, q->id);
+      n += change_page(segment, b, pass, copy, q->id, 0);
     }
     close_segment(segment, NoLock);
   }
+  n += change_shared(q, pass, copy);
   pfree(copy);
   return n;
 }

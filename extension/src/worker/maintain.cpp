@@ -85,6 +85,12 @@ void maintain(Scope* scope) {
   for (int i = 0; i < scope->count; i++)
     if (!scope->name && !run_in_procedure(Step::kQueues, skip_others_body, &scope->ids[i])) scope->ids[i] = 0;
   (void)settle_prepared(run_in_procedure);
+  if (!scope->name && superuser()) {
+    move_all_due(run_in_procedure, 0);
+  } else {
+    for (int i = 0; i < scope->count; i++)
+      if (scope->ids[i] != 0) move_all_due(run_in_procedure, scope->ids[i]);
+  }
   for (int i = 0; i < scope->count; i++) {
     if (scope->ids[i] == 0) continue;
     (void)sweep_one(run_in_procedure, scope->ids[i], true);

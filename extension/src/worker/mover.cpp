@@ -12,12 +12,14 @@
 #include "../pg/guc.hpp"
 #include "../pg/xid_status.hpp"
 #include "../sqlfn/settle.hpp"
+#include "due_round.hpp"
 #include "retention.hpp"
 
 namespace baton {
 namespace {
 
 constexpr int64 kSweepBudget = USECS_PER_SEC;  // of one round; the rest comes in the next, after everything else
+constexpr int64 kDueBudget = 200000;           // of one round
 constexpr long kPreparedPollMs = 200;
 constexpr long kShortestRestMs = 5;
 constexpr int64 kRetryFailed = 5 * USECS_PER_SEC;
@@ -267,9 +269,9 @@ HTAB* group_by_queue(const LaneLook* looks, int n, TimestampTz* next, bool* unkn
 }
 
 // Returns when something comes due next; *more: the budget of sweeps was used up.
-TimestampTz do_round(bool* more, bool* prepared_open) {
+TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
   TimestampTz next = kNever;
-  *more = false;
+  next = due_round(run_in_worker, finder, kDueBudget, more);
   *prepared_open = pg_atomic_read_u32(&shared->prepared_count) > 0 && settle_prepared(run_in_worker) > 0;
 
   int32* ids;
@@ -310,6 +312,15 @@ TimestampTz do_round(bool* more, bool* prepared_open) {
 
 }  // namespace
 
+void move_all_due(StepRunner run, int32 queue_id) {
+  DueFinder* finder = make_due_finder(round_context(), queue_id);
+  bool more = true;
+  while (more) {
+    CHECK_FOR_INTERRUPTS();
+    (void)due_round(run, finder, kDueBudget, &more);
+  }
+}
+
 bool list_queues(StepRunner run, int32** ids, int* count) {
   QueueIds q{nullptr, 0};
   if (!run(Step::kQueues, list_body, &q)) return false;
@@ -343,6 +354,7 @@ void baton_mover_main(Datum database) {
   enter_worker(database, WorkerKind::kMover);
   make_owners();
   failed = make_table("pg_baton failed queues", sizeof(QueueFailure), TopMemoryContext);
+  DueFinder* finder = make_due_finder(TopMemoryContext, 0);
   TimestampTz retention_seen = GetCurrentTimestamp();
   TimestampTz retention_done = 0;
   for (;;) {
@@ -355,7 +367,7 @@ void baton_mover_main(Datum database) {
     }
     bool more;
     bool prepared_open;
-    TimestampTz next = do_round(&more, &prepared_open);
+    TimestampTz next = do_round(finder, &more, &prepared_open);
     leave_if_not_wanted();
 
     // Too few worker processes for both: the mover does the other's work as well.

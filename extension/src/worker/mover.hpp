@@ -13,6 +13,9 @@ bool list_queues(StepRunner run, int32** ids, int* count);
 // database.
 int settle_prepared(StepRunner run);
 
+// Moves what comes due in the buckets, of one queue or (0) of all, until nothing more is due.
+void move_all_due(StepRunner run, int32 queue_id);
+
 // One queue: read the lanes that are due (or all), publish, set aside what must not be handed out any more.
 bool sweep_one(StepRunner run, int32 queue_id, bool forced);
 

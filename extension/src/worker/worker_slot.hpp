@@ -54,6 +54,7 @@ void rest(long timeout_ms);
 enum class Step : int {
   kPrepared,
   kQueues,
+  kDue,
   kSweep,
   kExhausted,
   kWake,
