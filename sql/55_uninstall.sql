@@ -24,7 +24,8 @@ BEGIN ATOMIC
                OR c.relnamespace = 'baton_queue'::regnamespace AND c.relkind = 'v' AND q.id IS NOT NULL)
           AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid)
     ), counted AS (
-        SELECT s.queue_id, pg_catalog.sum(c.ready + c.scheduled + c.claimed + c.settling + c.uncommitted + c.inactive)::bigint AS unsettled
+        SELECT s.queue_id, pg_catalog.sum(c.ready + c.scheduled + c.claimed + c.settling + c.uncommitted + c.inactive)::bigint
+               + (SELECT t.ready + t.scheduled + t.claimed + t.settling FROM baton_internal.shared_counts(s.queue_id) t) AS unsettled
         FROM baton_internal.visible_segment s
         CROSS JOIN LATERAL baton_internal.map_counts(s.heap) c
         GROUP BY s.queue_id
