@@ -3,7 +3,8 @@
 #   my ($pages, @different) = BatonPages::compare($node1, $node2, "relation, as text", 'map' | 'heap')
 #
 # A map page must be the same byte for byte. Of a heap page that is left out which PostgreSQL does not log: hint bits,
-# command ids, and what only the writer of a page notes down for itself (prune hint, page full, free lines).
+# command ids, what only the writer of a page notes down for itself (prune hint, page full, free lines), and the checksum
+# of all that.
 package BatonPages;
 
 use strict;
@@ -24,6 +25,7 @@ sub heap_page
 	my ($page) = @_;
 	my ($flags, $lower, $upper) = unpack 'x10 v v v', $page;
 	return $page if $upper == 0;    # never used
+	substr($page, 8, 2) = "\0" x 2;    # pd_checksum, which covers the rest
 	substr($page, 10, 2) = pack 'v', $flags & ~0x0003;    # PD_HAS_FREE_LINES, PD_PAGE_FULL
 	substr($page, 20, 4) = "\0" x 4;    # pd_prune_xid
 	substr($page, $lower, $upper - $lower) = "\0" x ($upper - $lower);
