@@ -66,13 +66,16 @@ CREATE TABLE baton_data.quarantined (
     generation     bigint      NOT NULL,
     failures       integer     NOT NULL,
     quarantined_at timestamptz NOT NULL,
-    cause          text        NOT NULL CHECK (cause IN ('verb', 'max_attempts', 'claim_ceiling')),
+    cause          text        NOT NULL CHECK (cause IN ('verb', 'max_attempts', 'claim_ceiling', 'expired')),
     worker         text,
     reason         text,
     error          jsonb,
     message        baton.message NOT NULL,
+    -- since 0.2.0
+    expires_at     timestamptz,  -- removed from then on; NULL: kept
     CONSTRAINT quarantined_pkey PRIMARY KEY (queue_id, id)
 );
+CREATE INDEX quarantined_expires_idx ON baton_data.quarantined (queue_id, expires_at);
 COMMENT ON TABLE baton_data.quarantined IS 'messages set aside with evidence';
 
 -- What handlers said about failed attempts. Insert-only.

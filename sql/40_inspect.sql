@@ -13,7 +13,8 @@ CREATE FUNCTION baton_internal.lane_hints(segment regclass)
     AS 'MODULE_PATHNAME', 'baton_lane_hints' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
 -- Counters since server start, and waiting workers.
 CREATE FUNCTION baton_internal.queue_counters(queue_id integer)
-    RETURNS TABLE (enqueued bigint, claimed bigint, acked bigint, released bigint, quarantined bigint, expired_leases bigint, fenced bigint, waiting integer)
+    RETURNS TABLE (enqueued bigint, claimed bigint, acked bigint, released bigint, quarantined bigint, expired_leases bigint, fenced bigint, waiting integer,
+                   expired bigint)
     AS 'MODULE_PATHNAME', 'baton_queue_counters' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
 -- Read every page of a queue's lanes now: resolve outcomes, publish what is claimable. Returns slots read.
 CREATE FUNCTION baton_internal.sweep(queue text) RETURNS bigint

@@ -5,7 +5,7 @@
 -- Counts of one map, and the age of the first message in line. Reads every page of the map; changes nothing.
 CREATE FUNCTION baton_internal.map_counts(
     segment regclass, OUT ready bigint, OUT lapsed bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint,
-    OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz)
+    OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz, OUT expired bigint)
     AS 'MODULE_PATHNAME', 'baton_map_counts' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 -- The claims of one map.
 CREATE FUNCTION baton_internal.map_held(segment regclass)
@@ -136,10 +136,10 @@ SELECT c.name AS queue, c.ready + t.ready AS ready, c.scheduled + t.scheduled AS
        c.settling + t.settling AS settling,
        (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = c.queue_id) AS quarantined,
        (pg_catalog.clock_timestamp() - c.oldest_ready)::interval(0) AS oldest_ready,
-       k.waiting
+       k.waiting, c.expired
 FROM (SELECT s.queue_id, s.name, pg_catalog.sum(m.ready)::bigint AS ready, pg_catalog.sum(m.scheduled)::bigint AS scheduled,
              pg_catalog.sum(m.claimed)::bigint AS claimed, pg_catalog.sum(m.settling)::bigint AS settling,
-             pg_catalog.min(m.oldest_ready) AS oldest_ready
+             pg_catalog.min(m.oldest_ready) AS oldest_ready, pg_catalog.sum(m.expired)::bigint AS expired
       FROM baton_internal.visible_segment s
       CROSS JOIN LATERAL baton_internal.map_counts(s.heap) m
       GROUP BY s.queue_id, s.name) c
@@ -150,9 +150,10 @@ COMMENT ON VIEW baton.queue_stats IS 'exact counts by state; reads every page of
 COMMENT ON COLUMN baton.queue_stats.ready IS 'to be claimed now, those whose lease has ended among them';
 COMMENT ON COLUMN baton.queue_stats.oldest_ready IS 'time since the message with the lowest id that is ready was enqueued';
 COMMENT ON COLUMN baton.queue_stats.waiting IS 'sessions in baton.wait';
+COMMENT ON COLUMN baton.queue_stats.expired IS 'past their expiry and not removed yet; never handed out, not counted as ready';
 
 CREATE VIEW baton.queue_counters AS
-SELECT q.name AS queue, k.enqueued, k.claimed, k.acked, k.released, k.quarantined, k.expired_leases, k.fenced
+SELECT q.name AS queue, k.enqueued, k.claimed, k.acked, k.released, k.quarantined, k.expired_leases, k.fenced, k.expired
 FROM baton_internal.visible_queue q
 CROSS JOIN LATERAL baton_internal.queue_counters(q.id) k
 ORDER BY q.name;
@@ -183,7 +184,7 @@ SELECT s.name AS queue, s.segment,
        m.open_seq, m.epoch
 FROM baton_internal.visible_segment s
 CROSS JOIN LATERAL baton_internal.map_meta(s.heap) m
-CROSS JOIN LATERAL (SELECT k.ready + k.scheduled + k.claimed + k.settling + k.uncommitted + k.inactive AS unsettled, k.settled
+CROSS JOIN LATERAL (SELECT k.ready + k.scheduled + k.claimed + k.settling + k.uncommitted + k.inactive + k.expired AS unsettled, k.settled
                     FROM baton_internal.map_counts(s.heap) k) c
 ORDER BY s.name, s.segment;
 COMMENT ON VIEW baton.segments IS 'the ring of each queue: where new messages go, what is left in older segments, what waits to be reclaimed';

@@ -73,7 +73,6 @@ COMMENT ON VIEW baton_internal.later_message IS 'messages of all queues in due-t
 @create FUNCTION baton_internal.refresh_views
 REVOKE ALL ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer), baton_internal.refresh_views() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer) TO PUBLIC;
-@replace VIEW baton.queue_stats
 SELECT baton_internal.refresh_views();
 
 @create FUNCTION baton_internal.make_retained_table
@@ -81,6 +80,24 @@ REVOKE ALL ON FUNCTION baton_internal.make_retained_table(integer) FROM PUBLIC;
 SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 35) n;
 @create TABLE baton_internal.retained_note
 INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
+
+-- Messages that expire: kept in quarantine where the queue says so, and counted.
+ALTER TABLE baton_data.quarantined
+    DROP CONSTRAINT quarantined_cause_check,
+    ADD CONSTRAINT quarantined_cause_check CHECK (cause IN ('verb', 'max_attempts', 'claim_ceiling', 'expired')),
+    ADD COLUMN expires_at timestamptz;
+UPDATE baton_data.quarantined SET expires_at = (message).expires_at WHERE (message).expires_at IS NOT NULL;
+CREATE INDEX quarantined_expires_idx ON baton_data.quarantined (queue_id, expires_at);
+DROP VIEW baton.queue_stats, baton.queue_counters, baton.segments;
+DROP FUNCTION baton_internal.map_counts, baton_internal.queue_counters;
+@create FUNCTION baton_internal.map_counts
+@create FUNCTION baton_internal.queue_counters
+REVOKE ALL ON FUNCTION baton_internal.map_counts(regclass), baton_internal.queue_counters(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION baton_internal.map_counts(regclass), baton_internal.queue_counters(integer) TO PUBLIC;
+@create VIEW baton.queue_stats
+@create VIEW baton.queue_counters
+@create VIEW baton.segments
+GRANT SELECT ON baton.queue_stats, baton.queue_counters, baton.segments TO PUBLIC;
 
 @create FUNCTION baton_internal.uninstall_plan
 REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;

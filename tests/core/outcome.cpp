@@ -17,6 +17,7 @@ TEST_CASE("words and SQLSTATEs") {
       {"started", "00000"},         {"stale_generation", "QB001"}, {"lease_expired", "QB002"},
       {"already_settled", "QB003"}, {"invalid_token", "QB004"},    {"stale_epoch", "QB008"},
       {"settling", "55P03"},        {"forbidden", "42501"},        {"lifetime_exceeded", "53400"},
+      {"expired", "00000"},         {"expiry_exceeded", "53400"},
   };
   std::map<std::string, std::string> found;
   for (const OutcomeEntry& e : kOutcomes) {

@@ -197,7 +197,7 @@ SELECT hold('m2', 'mortal') \g /dev/null
 SET pg_baton.clock_offset = 15000;
 SELECT is(baton.ack(tok('m1')), 'acked', 'claimed before it expired, acknowledged after: it counts');
 SELECT isnt(baton.extend(tok('m2'), '30 s'), NULL, 'a live claim is not ended by it');
-SELECT is((SELECT state FROM baton.release(tok('m2'), '0')), 'ready', 'released');
+SELECT is((SELECT state FROM baton.release(tok('m2'), '0')), 'expired', 'released');
 SELECT is((SELECT count(*)::int FROM baton.claim('mortal')), 0, 'not handed out again');
 SELECT is((SELECT count(*)::int FROM baton_queue.mortal), 0, 'and gone');
 RESET pg_baton.clock_offset;

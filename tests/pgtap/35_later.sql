@@ -22,7 +22,7 @@ END $$;
 SELECT state FROM baton.enqueue('q', '"soon"', delay => '59 s') \gset
 SELECT is(:'state'::text, 'scheduled', 'due within pg_baton.soon: scheduled');
 SELECT is(later('q'), 0::bigint, 'in its slot');
-SELECT id AS far, state FROM baton.enqueue('q', '"far"', delay => '2 h', routing_key => 'k', message_class => 'c', headers => '{"h": 1}', expires_at => now() + '1 day') \gset
+SELECT id AS far, state FROM baton.enqueue('q', '"far"', delay => '2 h', routing_key => 'k', message_class => 'c', headers => '{"h": 1}', expires_at => now() + '4 days') \gset
 SELECT is(:'state'::text, 'scheduled', 'due later: scheduled');
 SELECT is(later('q'), 1::bigint, 'in a bucket');
 SELECT is(array_length(tables(), 1), 1, 'in one of them');
@@ -66,7 +66,7 @@ SELECT is((SELECT (generation, failures)::text FROM baton_queue.q WHERE id = :fa
 SELECT alike(error_of(format('SELECT baton.ack(%L)', tok('f'))), 'QB003%', 'its token is settled');
 SELECT is((SELECT outcome FROM baton.settle(ARRAY[tok('f')], '{ack}')), 'already_settled', 'in the array forms too');
 SELECT sound('q');
-SET pg_baton.clock_offset = 266403000;
+SET pg_baton.clock_offset = 345700000;
 CALL baton.maintain();
 SELECT is((SELECT (generation, failures)::text FROM baton.claim('q', max_items => 10) WHERE id = :far), NULL, 'the message''s own expiry still holds');
 SELECT is((SELECT obstacle FROM baton.explain_message('q', :far)), 'settled', 'it has expired');

@@ -1,15 +1,15 @@
 -- The manual and the table of outcomes: complete, true, and what the verbs really answer and raise.
 \ir prelude.psql
 
-SELECT plan(50);
+SELECT plan(52);
 SELECT baton.create_queue('q', lease => '30 s', max_lease => '30 s', max_lifetime => '40 s', backoff => '0') \gset
 SELECT current_database() AS gid \gset
 
 -- outcomes(): the table
 SELECT results_eq('SELECT outcome, sqlstate FROM baton.outcomes()', $$VALUES
-    ('acked', '00000'), ('released', '00000'), ('scheduled', '00000'), ('quarantined', '00000'), ('handed_back', '00000'), ('extended', '00000'), ('started', '00000'),
+    ('acked', '00000'), ('released', '00000'), ('scheduled', '00000'), ('quarantined', '00000'), ('handed_back', '00000'), ('extended', '00000'), ('started', '00000'), ('expired', '00000'),
     ('stale_generation', 'QB001'), ('lease_expired', 'QB002'), ('already_settled', 'QB003'), ('invalid_token', 'QB004'), ('stale_epoch', 'QB008'), ('settling', '55P03'),
-    ('forbidden', '42501'), ('lifetime_exceeded', '53400')$$, 'outcomes() is the promised table');
+    ('forbidden', '42501'), ('lifetime_exceeded', '53400'), ('expiry_exceeded', '53400')$$, 'outcomes() is the promised table');
 SELECT is_empty('SELECT * FROM baton.outcomes() WHERE meaning IS NULL OR length(meaning) < 10', 'each with a meaning');
 
 -- what is raised has the SQLSTATE of the outcome that settle reports, and its meaning as message
@@ -58,6 +58,11 @@ SET pg_baton.clock_offset = 20000;
 SELECT is((SELECT outcome FROM baton.extend_batch(ARRAY[tok('life')], '30 s')), 'lifetime_exceeded', 'extend_batch reports lifetime_exceeded');
 SELECT is(head_of($$SELECT baton.extend(tok('life'), '30 s')$$), (SELECT format('%s: extend refused: %s', sqlstate, meaning) FROM baton.outcomes() WHERE outcome = 'lifetime_exceeded'), 'and extend raises it');
 RESET pg_baton.clock_offset;
+SELECT baton.create_queue('mortal', lease => '10 s', expiry_ends_lease => true) \gset
+SELECT FROM baton.enqueue('mortal', '1', expires_at => clock_timestamp() + '1 min');
+SELECT hold('mortal', 'mortal') \g /dev/null
+SELECT is((SELECT outcome FROM baton.extend_batch(ARRAY[tok('mortal')], '2 min')), 'expiry_exceeded', 'extend_batch reports expiry_exceeded');
+SELECT is(head_of($$SELECT baton.extend(tok('mortal'), '2 min')$$), (SELECT format('%s: extend refused: %s', sqlstate, meaning) FROM baton.outcomes() WHERE outcome = 'expiry_exceeded'), 'and extend raises it');
 -- and the successes
 SELECT is(baton.ack(tok('life')), 'acked', 'ack answers acked');
 CREATE TABLE answers (answer text);
@@ -68,6 +73,9 @@ INSERT INTO answers SELECT outcome FROM baton.settle(ARRAY[tok('x2')], '{release
 SELECT put('q', 3) AS first \gset
 SELECT hold('y' || i, 'q') FROM generate_series(1, 3) i \g /dev/null
 INSERT INTO answers SELECT outcome FROM baton.settle(ARRAY[tok('y1'), tok('y2'), tok('y3')], '{ack,release,quarantine}', '{0}');
+SELECT FROM baton.enqueue('mortal', '1', expires_at => clock_timestamp() + '1 min');
+SELECT hold('z', 'mortal') \g /dev/null
+INSERT INTO answers SELECT outcome FROM baton.settle(ARRAY[tok('z')], '{release}', '{1 h}');
 SELECT set_eq('SELECT answer FROM answers', $$SELECT outcome FROM baton.outcomes() WHERE sqlstate = '00000' AND outcome <> 'started'$$, 'every success word is answered by some verb (start answers with the deadline)');
 
 -- help

@@ -14,6 +14,7 @@ enum class Outcome : uint8_t {
   kHandedBack,
   kExtended,
   kStarted,
+  kExpired,
   kStaleGeneration,
   kLeaseExpired,
   kAlreadySettled,
@@ -22,6 +23,7 @@ enum class Outcome : uint8_t {
   kSettling,
   kForbidden,
   kLifetimeExceeded,
+  kExpiryExceeded,
   kCount,
 };
 
@@ -39,6 +41,7 @@ constexpr OutcomeEntry kOutcomes[] = {
     {"handed_back", "00000", "ready again at once, no failure counted"},
     {"extended", "00000", "the lease has a new deadline"},
     {"started", "00000", "the start of execution is stamped"},
+    {"expired", "00000", "released too late: its expiry comes before it could be ready again"},
     {"stale_generation", "QB001", "the message has been claimed again since; another claim holds it"},
     {"lease_expired", "QB002", "the lease ended before the verb was called"},
     {"already_settled", "QB003", "the message was settled before"},
@@ -47,6 +50,7 @@ constexpr OutcomeEntry kOutcomes[] = {
     {"settling", "55P03", "another transaction is settling this message and has not ended"},
     {"forbidden", "42501", "no UPDATE privilege on the queue"},
     {"lifetime_exceeded", "53400", "the lease cannot be extended beyond the queue's total lifetime"},
+    {"expiry_exceeded", "53400", "the lease cannot be extended beyond the message's expiry"},
 };
 static_assert(sizeof(kOutcomes) / sizeof(kOutcomes[0]) == static_cast<int>(Outcome::kCount));
 

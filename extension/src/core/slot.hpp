@@ -36,6 +36,7 @@ enum class SettleKind : uint8_t {
 };
 
 constexpr uint8_t kKindMask = 0x1f;
+constexpr uint8_t kExpiresFlag = 0x20;  // its row has expires_at
 constexpr uint8_t kForeignFlag = 0x80;  // arrived by logical replication; not handed out until activate()
 
 struct Slot {
@@ -69,6 +70,7 @@ inline void set_slot_xid(Slot& s, uint64_t full_xid) {
 }
 constexpr SlotState slot_state(const Slot& s) { return static_cast<SlotState>(s.state); }
 constexpr SettleKind slot_kind(const Slot& s) { return static_cast<SettleKind>(s.kind & kKindMask); }
+constexpr bool slot_expires(const Slot& s) { return (s.kind & kExpiresFlag) != 0; }
 constexpr bool slot_is_foreign(const Slot& s) { return (s.kind & kForeignFlag) != 0; }
 inline void set_slot_kind(Slot& s, SettleKind k) {
   s.kind = static_cast<uint8_t>((s.kind & ~kKindMask) | static_cast<uint8_t>(k));

@@ -19,6 +19,8 @@ uint32 slot_from_index_values(Relation heap, const Datum* values, const bool* is
   s->due = isnull[kMapNotBefore] ? 0 : DatumGetTimestampTz(values[kMapNotBefore]);
   s->foreign = false;
   s->claim = nullptr;
+  TimestampTz expires_at;
+  s->expires = row_expires_at(heap, tid, s->id, &expires_at);
   s->key_hash = 0;
   SharedTable shared_table = shared_table_of(heap);
   if (shared_table.kind != SharedKind::kNone) {

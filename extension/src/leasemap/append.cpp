@@ -111,7 +111,7 @@ uint16 logged_length(const NewSlot& s) {
 void fill_slot(Slot* slot, const NewSlot& s, uint64 xid) {
   set_slot_tid(*slot, s.tid);
   slot->state = static_cast<uint8>(SlotState::kInserted);
-  slot->kind = s.foreign ? kForeignFlag : 0;
+  slot->kind = static_cast<uint8>((s.foreign ? kForeignFlag : 0) | (s.expires ? kExpiresFlag : 0));
   slot->id = s.id;
   set_slot_xid(*slot, xid);
   slot->failures = s.failures;
@@ -180,7 +180,11 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
     }
     int n = Min(kSlotsPerPage - used, count - done);
     fragments[0] = Fragment{offsetof(PageHeaderData, pd_lower), sizeof(LocationIndex)};
-    for (int i = 0; i < n; i++) fragments[i + 1] = Fragment{slot_offset(used + i), logged_length(slots[done + i])};
+    bool expires = false;
+    for (int i = 0; i < n; i++) {
+      fragments[i + 1] = Fragment{slot_offset(used + i), logged_length(slots[done + i])};
+      expires |= slots[done + i].expires;
+    }
     uint32 ordinal = map_tail(page)->ordinal;
     map_log_begin(map);
     START_CRIT_SECTION();
@@ -190,7 +194,7 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
     END_CRIT_SECTION();
     // Before the lock goes: the frontier must not learn of positions in another order than they were taken.
     if (hint) {
-      hint_appended(hint, key, block, block, ordinal, static_cast<uint16>(used + n));
+      hint_appended(hint, key, block, block, ordinal, static_cast<uint16>(used + n), expires);
       note_ranges(key, block, ordinal, used, slots + done, n, queue_id);
     }
     UnlockReleaseBuffer(buf);

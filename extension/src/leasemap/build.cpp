@@ -13,7 +13,7 @@ struct BuildState {
   Relation heap;
 };
 
-constexpr int kBuildColumns = 7;  // lane, id, tid, generation, failures, due, key_hash
+constexpr int kBuildColumns = 8;  // lane, id, tid, generation, failures, due, key_hash, expires
 
 TupleDesc build_descriptor() {
   TupleDesc desc = CreateTemplateTupleDesc(kBuildColumns);
@@ -24,6 +24,7 @@ TupleDesc build_descriptor() {
   TupleDescInitEntry(desc, 5, "failures", INT4OID, -1, 0);
   TupleDescInitEntry(desc, 6, "due", INT8OID, -1, 0);
   TupleDescInitEntry(desc, 7, "key_hash", INT4OID, -1, 0);
+  TupleDescInitEntry(desc, 8, "expires", BOOLOID, -1, 0);
   return finish_descriptor(desc);
 }
 
@@ -44,6 +45,7 @@ void collect_row(Relation, ItemPointer tid, Datum* values, bool* isnull, bool al
   out->tts_values[4] = Int32GetDatum(s.failures);
   out->tts_values[5] = Int64GetDatum(s.due);
   out->tts_values[6] = Int32GetDatum(static_cast<int32>(s.key_hash));
+  out->tts_values[7] = BoolGetDatum(s.expires);
   ExecStoreVirtualTuple(out);
   tuplesort_puttupleslot(b->sort, out);
   b->rows++;
@@ -99,6 +101,7 @@ void add_slot(Relation map, OpenPage* p, MapMeta* meta, uint32 lane, TupleTableS
   s->deadline = DatumGetInt64(in->tts_values[5]);
   s->key_hash = static_cast<uint32>(DatumGetInt32(in->tts_values[6]));
   s->state = static_cast<uint8>(SlotState::kReady);
+  s->kind = DatumGetBool(in->tts_values[7]) ? kExpiresFlag : 0;
   reinterpret_cast<PageHeader>(p->page)->pd_lower = slot_offset(n + 1);
 }
 

@@ -149,6 +149,9 @@ LaneHint* find_or_make_lane_hint(const LaneKey& key) {
     h->appended = 0;
     h->low_block = InvalidBlockNumber;
     h->low_ordinal = 0;
+    h->expiring = true;
+    h->expiring_block = InvalidBlockNumber;
+    h->expiring_ordinal = 0;
     h->sweep_wanted = false;
     h->sweep_at = kNever;
     h->resume_block = InvalidBlockNumber;
@@ -200,7 +203,8 @@ bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out) {
   return loaded;
 }
 
-void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count) {
+void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count,
+                   bool expires) {
   Held held = hold(h, key);
   // The entry was given away meanwhile. If it was made anew and loaded before our page changed, nobody else would tell
   // it of these slots: they lie above the frontier, where no sweep looks.
@@ -214,7 +218,33 @@ void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, Bloc
     h->tail_block = tail_block;
   }
   if (page_ordinal == 0 && h->frontier_block == InvalidBlockNumber) h->frontier_block = page_block;
+  // Appenders of two pages may come here in either order: the earlier page stands for both.
+  if (expires && (!h->expiring || (h->expiring_block != InvalidBlockNumber && page_ordinal < h->expiring_ordinal))) {
+    h->expiring = true;
+    h->expiring_block = page_block;
+    h->expiring_ordinal = page_ordinal;
+  }
   SpinLockRelease(&h->lock);
+}
+
+void want_expiry_look(LaneHint* h, const LaneKey& key) {
+  Held held = hold(h, key);
+  if (!held.ok) return;
+  h->expiring = true;
+  h->expiring_block = InvalidBlockNumber;
+  SpinLockRelease(&h->lock);
+}
+
+bool take_expiry_look(LaneHint* h, const LaneKey& key, BlockNumber* block) {
+  Held held = hold(h, key);
+  if (!held.ok) return false;
+  bool wanted = h->loaded && h->expiring;
+  if (wanted) {
+    *block = h->expiring_block != InvalidBlockNumber ? h->expiring_block : h->low_block;
+    h->expiring = false;
+  }
+  SpinLockRelease(&h->lock);
+  return wanted;
 }
 
 void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes) {

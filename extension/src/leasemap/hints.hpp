@@ -59,6 +59,10 @@ struct LaneHint {
   BlockNumber low_block;  // no unsettled slot lies before this page (a sweep starts here)
   uint32 low_ordinal;
 
+  bool expiring;                // messages that expire have been appended since the mover looked for them
+  BlockNumber expiring_block;   // ... from this page on; InvalidBlockNumber: anywhere
+  uint32 expiring_ordinal;
+
   bool sweep_wanted;     // hints were lost: sweep from the bottom as soon as possible
   TimestampTz sweep_at;  // the earliest deadline or due time that no list entry stands for; kNever = none
   BlockNumber resume_block;  // where the last sweep found the list full; InvalidBlockNumber = it ended
@@ -103,9 +107,17 @@ struct LaneView {
 bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out);
 
 // ---- appending
-void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count);
+void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count,
+                   bool expires);
 void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes);
 void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq, uint64 epoch);
+
+// ---- messages that expire
+// Asks the mover to look through the whole lane for them.
+void want_expiry_look(LaneHint* h, const LaneKey& key);
+// True if there is something to look at, from page *block on (InvalidBlockNumber: from the lane's first with unsettled
+// work). Clears the request first, then the caller looks: what is appended in between asks again.
+bool take_expiry_look(LaneHint* h, const LaneKey& key, BlockNumber* block);
 
 // ---- finding work
 enum class ReserveResult { kNone, kRange, kNextPage, kLost };

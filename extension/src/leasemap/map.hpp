@@ -44,6 +44,7 @@ struct NewSlot {
   uint32 generation;
   uint16 failures;
   bool foreign;
+  bool expires;  // the row has expires_at
   int64 due;  // 0: at once
   const Slot* claim;  // the live claim that a moved message takes with it; nullptr: none
 };

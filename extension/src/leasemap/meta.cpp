@@ -38,6 +38,7 @@ void init_meta_page(Page page, uint64 epoch) {
   memset(meta, 0, offsetof(MapMeta, lanes));
   meta->magic = kMapMagic;
   meta->version = kMapFormatVersion;
+  meta->flags = kMapKnowsExpiry;
   meta->epoch = epoch;
   meta->next_directory = InvalidBlockNumber;
   reinterpret_cast<PageHeader>(page)->pd_lower =

@@ -20,6 +20,9 @@ struct LaneDirectoryEntry {
   BlockNumber last;
 };
 
+// MapMeta.flags: every slot of this map whose row has expires_at carries kExpiresFlag. Not so in maps of 0.1.0.
+constexpr uint16 kMapKnowsExpiry = 1;
+
 struct MapMeta {
   uint32 magic;
   uint16 version;

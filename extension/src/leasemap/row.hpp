@@ -38,7 +38,11 @@ inline uint32 routing_key_hash(const text* key) {
   return h == 0 ? 1 : h;
 }
 
-// Fills *s from index column values; returns the lane.
+// When the message of this slot expires, by its row, whoever can see it; false: never, or the row is gone.
+bool row_expires_at(Relation heap, const ItemPointerData& tid, int64 id, TimestampTz* at);
+inline bool row_expires_at(Relation heap, const Slot& slot, TimestampTz* at) { return row_expires_at(heap, slot_tid(slot), slot.id, at); }
+
+// Fills *s from index column values, and from the row what the map has no column for; returns the lane.
 uint32 slot_from_index_values(Relation heap, const Datum* values, const bool* isnull, const ItemPointerData& tid, NewSlot* s);
 
 // Number of the queue a segment belongs to, from its name q<id>_<n>; 0 if it is none.

@@ -34,6 +34,24 @@ RowLook judge_xmax(HeapTuple tuple) {
 
 }  // namespace
 
+bool row_expires_at(Relation heap, const ItemPointerData& tid, int64 id, TimestampTz* at) {
+  HeapTupleData tuple;
+  tuple.t_self = tid;
+  // Its place may lie beyond the end on a standby, where slots are replayed after the rows were truncated.
+  if (!ItemPointerIsValid(&tuple.t_self) || ItemPointerGetBlockNumber(&tuple.t_self) >= RelationGetNumberOfBlocks(heap)) return false;
+  Buffer buf;
+  // The expiry of a message never changes: it does not matter who can see the row.
+  if (!fetch_heap_tuple(heap, SnapshotAny, &tuple, &buf)) return false;
+  TupleDesc desc = RelationGetDescr(heap);
+  bool isnull;
+  bool found = DatumGetInt64(heap_getattr(&tuple, kRowId + 1, desc, &isnull)) == id && !isnull;
+  Datum d = heap_getattr(&tuple, kRowExpiresAt + 1, desc, &isnull);
+  found = found && !isnull;
+  if (found) *at = DatumGetTimestampTz(d);
+  ReleaseBuffer(buf);
+  return found;
+}
+
 RowLook look_at_row(Relation heap, const Slot& slot, Snapshot snapshot, HeapTuple* copy) {
   HeapTupleData tuple;
   tuple.t_self = slot_tid(slot);

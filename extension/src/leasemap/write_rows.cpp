@@ -108,6 +108,7 @@ void fill_new_slot(NewSlot* s, const Envelope& row) {
   s->generation = row.generation;
   s->failures = row.failures;
   s->foreign = false;
+  s->expires = !row.nulls[kRowExpiresAt];
   s->due = row.due;
   s->claim = row.claim;
 }

@@ -12,7 +12,7 @@ struct QueueKey {
   int32 id;
 };
 
-enum class Counter : int { kEnqueued, kClaimed, kAcked, kReleased, kQuarantined, kExpiredLeases, kFenced, kCount };
+enum class Counter : int { kEnqueued, kClaimed, kAcked, kReleased, kQuarantined, kExpiredLeases, kFenced, kExpired, kCount };
 
 struct QueueHint {
   QueueKey key;                       // changed only under the table lock, exclusive
@@ -56,7 +56,7 @@ constexpr int kWorkerNames = 1024;
 
 // Launcher and per-database workers (worker/worker_slot.hpp owns the meaning; lock: worker_lock). Zero is the initial
 // value of all of it.
-constexpr int kWorkerSteps = 12;
+constexpr int kWorkerSteps = 20;
 struct StepStatus {
   char name[24];
   TimestampTz last_success;

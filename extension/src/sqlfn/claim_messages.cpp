@@ -4,6 +4,7 @@
 #include "claim_messages.hpp"
 
 #include "../core/backoff.hpp"
+#include "../core/expiry.hpp"
 #include "../leasemap/due.hpp"
 #include "../leasemap/resolve.hpp"
 #include "../leasemap/row_look.hpp"
@@ -22,10 +23,12 @@ namespace {
 constexpr int64 kLockedRetryUs = 100000;   // a row that plain SQL has locked is looked at again after this
 constexpr int kMaxPassedOver = 1000;       // messages of other classes, or too large, that one claim walks over
 constexpr int kMaxSetAside = 100;
+constexpr int kMaxExpired = 10000;         // expired messages that one claim walks over, when the mover has not removed them
 
 struct Candidate {
   int index;  // in the page copy
   HeapTuple row;
+  TimestampTz expires_at;  // kNever: it does not
 };
 
 // A message that must not be handed out: dealt with when the reserved ranges have been given back.
@@ -45,6 +48,7 @@ struct Claimer {
   TimestampTz now;
   int64 bytes;
   int passed_over;
+  int expired;
   bool done;
   int came_back;  // ranges that this claim has published itself: it looks at them too
   int stale;      // slots of the range that are nobody's to claim any more: settled, or held
@@ -93,10 +97,10 @@ int64 message_bytes(Relation heap, HeapTuple row) {
   return n;
 }
 
-bool message_expired(Relation heap, HeapTuple row, TimestampTz now) {
+TimestampTz message_expiry(Relation heap, HeapTuple row) {
   bool isnull;
   Datum d = heap_getattr(row, kRowExpiresAt + 1, RelationGetDescr(heap), &isnull);
-  return !isnull && DatumGetTimestampTz(d) <= now;
+  return isnull ? kNever : DatumGetTimestampTz(d);
 }
 
 uint32 base_generation(Relation heap, HeapTuple row) {
@@ -159,7 +163,7 @@ enum class Choice { kSkip, kTake, kFull };
 
 // Decides on one slot of the copy. Everything that is passed over and can become claimable without anybody saying so is
 // put back.
-Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row) {
+Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row, TimestampTz* expires_at) {
   const Slot& s = c->copy->resolved[i];
   const Queue* q = c->request->queue;
   Place place{range.block, static_cast<uint8>(range.first + i)};
@@ -193,8 +197,10 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row)
     case RowLook::kFree:
       break;
   }
-  if (message_expired(c->segment.heap, *row, c->now)) {
+  *expires_at = message_expiry(c->segment.heap, *row);
+  if (*expires_at <= c->now) {
     add_aside(c, s, place, SettleKind::kExpired, "expired");
+    if (++c->expired >= kMaxExpired) c->done = true;
     return Choice::kSkip;
   }
   bool lapsed = slot_state(s) == SlotState::kClaimed;
@@ -246,6 +252,8 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
   Fragment fragments[kMaxFragments];
   int fragment_count = 0;
   int lapsed = 0;
+  bool expired = false;
+  int64 shortest = r.lease_us;
   Buffer buf = ReadBuffer(c->segment.map, range.block);
   LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
   Slot* slots = map_slots(BufferGetPage(buf)) + range.first;
@@ -253,8 +261,10 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
   int kept = 0;
   for (int k = 0; k < n; k++) {
     int i = candidates[k].index;
-    if (memcmp(&slots[i], &c->copy->slots[i], sizeof(Slot)) != 0) {
-      // Often only a sweep that has written an outcome down: this claim looks again, rather than come back empty.
+    expired |= candidates[k].expires_at <= now;
+    if (memcmp(&slots[i], &c->copy->slots[i], sizeof(Slot)) != 0 || candidates[k].expires_at <= now) {
+      // Often only a sweep that has written an outcome down: this claim looks again, rather than come back empty. Or the
+      // message has expired this moment, and will be set aside.
       publish_range(c->hint, c->key, slot_range(range.block, range.first + i, 1));
       c->came_back++;
       continue;
@@ -270,7 +280,9 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
       Slot* s = &slots[candidates[k].index];
       *s = c->copy->resolved[candidates[k].index];
       if (slot_state(*s) == SlotState::kClaimed) lapsed++;
-      claim_slot(*s, nonces[k], r.worker, now, r.lease_us);
+      int64 lease = r.queue->expiry_ends_lease ? lease_until_expiry(r.lease_us, now, candidates[k].expires_at) : r.lease_us;
+      if (lease < shortest) shortest = lease;
+      claim_slot(*s, nonces[k], r.worker, now, lease);
       if (r.take) {
         s->state = static_cast<uint8>(SlotState::kSettling);
         set_slot_kind(*s, SettleKind::kAcked);
@@ -292,8 +304,9 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
     }
   }
   UnlockReleaseBuffer(buf);
+  if (expired) c->now = now;
   if (kept == 0) return;
-  want_sweep(c->key, now + r.lease_us);
+  want_sweep(c->key, now + shortest);
   baton::count(r.queue->id, Counter::kClaimed, static_cast<uint64>(kept));
   baton::count(r.queue->id, Counter::kExpiredLeases, static_cast<uint64>(lapsed));
 }
@@ -314,13 +327,14 @@ void look_at_range(Claimer* c, const Range& range) {
   int n = 0;
   for (int i = 0; i < c->copy->count; i++) {
     HeapTuple row = nullptr;
-    Choice choice = c->done ? Choice::kFull : choose(c, range, i, n, &row);
+    TimestampTz expires_at = kNever;
+    Choice choice = c->done ? Choice::kFull : choose(c, range, i, n, &row, &expires_at);
     if (choice == Choice::kFull) {
       put_back(c->key, slot_range(range.block, range.first + i, c->copy->count - i), 0);
       c->done = true;
       break;
     }
-    if (choice == Choice::kTake) candidates[n++] = Candidate{i, row};
+    if (choice == Choice::kTake) candidates[n++] = Candidate{i, row, expires_at};
     if (c->request->probe && n > 0) {
       // Found: it goes back untouched, with the rest of the range.
       put_back(c->key, slot_range(range.block, range.first + i, c->copy->count - i), 0);

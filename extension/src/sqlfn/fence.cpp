@@ -66,6 +66,8 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
   }
   LaneKey key = lane_key(segment.map, map_tail(page)->lane);
   UnlockReleaseBuffer(buf);
+  // Their expiry was not looked at while they were foreign.
+  if (n > 0 && pass == Pass::kActivate) want_expiry_look(lane_hint(segment.map, key.lane), key);
   for (int k = 0; k < n; k++) publish_by_key(key, Range{block, static_cast<uint8>(changed[k]), 1, 0, 0}, 0);
   if (n > 0) wake_waiters(MyDatabaseId, queue_id, static_cast<uint64>(n));
   return n;

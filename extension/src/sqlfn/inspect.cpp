@@ -41,20 +41,21 @@ const char* kind_word(const Slot& s) {
 }
 
 // The state after outcomes of transactions are taken into account.
-const char* resolved_word(const Slot& s, XidStatus status, TimestampTz now) {
+const char* resolved_word(Relation heap, const Slot& s, XidStatus status, TimestampTz now) {
+  TimestampTz expires_at;
   switch (slot_phase(s, status, now)) {
     case SlotPhase::kPending:
       return "uncommitted";
     case SlotPhase::kForeign:
       return "foreign";
     case SlotPhase::kDue:
-      return "ready";
+    case SlotPhase::kLapsed:
+      if (slot_expires(s) && row_expires_at(heap, s, &expires_at) && expires_at <= now) return "expired";
+      return slot_phase(s, status, now) == SlotPhase::kDue ? "ready" : "lapsed";
     case SlotPhase::kLater:
       return "scheduled";
     case SlotPhase::kHeld:
       return "claimed";
-    case SlotPhase::kLapsed:
-      return "lapsed";
     case SlotPhase::kSettling:
     case SlotPhase::kAskRow:
       return "settling";
@@ -98,7 +99,7 @@ void add_time(Row* r, bool given, TimestampTz t) {
     add_null(r);
 }
 
-void slot_row(Row* r, const PageCopy& copy, int i, BlockNumber block, TimestampTz now) {
+void slot_row(Row* r, Relation heap, const PageCopy& copy, int i, BlockNumber block, TimestampTz now) {
   const Slot& raw = copy.slots[i];
   const Slot& s = copy.resolved[i];
   bool held = slot_state(s) == SlotState::kClaimed || slot_state(s) == SlotState::kSettling;
@@ -124,7 +125,7 @@ void slot_row(Row* r, const PageCopy& copy, int i, BlockNumber block, TimestampT
   worker_name(raw.worker, worker, sizeof(worker));
   add_text(r, worker);
   add(r, BoolGetDatum(slot_is_foreign(raw)));
-  add_text(r, resolved_word(s, copy.status[i], now));
+  add_text(r, resolved_word(heap, s, copy.status[i], now));
   int pid = 0;
   if (slot_has_open_xid(raw) && copy.status[i] == XidStatus::kInProgress) pid = BackendXidGetPid(static_cast<TransactionId>(slot_xid(raw)));
   if (pid != 0)
@@ -149,7 +150,7 @@ Datum map_slots_fn(FunctionCallInfo fcinfo) {
     resolve_copy(segment.heap, copy);
     for (int i = 0; i < copy->count; i++) {
       Row r;
-      slot_row(&r, *copy, i, b, now);
+      slot_row(&r, segment.heap, *copy, i, b, now);
       tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, r.values, r.nulls);
     }
     MemoryContextSwitchTo(old);
@@ -216,8 +217,12 @@ Datum queue_counters_fn(FunctionCallInfo fcinfo) {
   QueueHint* h = queue_hint(MyDatabaseId, q->id);
   Row r;
   r.n = 0;
-  for (int i = 0; i < static_cast<int>(Counter::kCount); i++) add(&r, Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&h->counters[i]))));
+  auto add_counter = [&](int i) { add(&r, Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&h->counters[i])))); };
+  constexpr int kFirstLater = static_cast<int>(Counter::kExpired);
+  for (int i = 0; i < kFirstLater; i++) add_counter(i);
   add(&r, Int32GetDatum(static_cast<int32>(pg_atomic_read_u32(&h->waiting))));
+  // SQL of before 0.2.0 has no columns for the others.
+  for (int i = kFirstLater; i < static_cast<int>(Counter::kCount); i++) add_counter(i);
   tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, r.values, r.nulls);
   return (Datum)0;
 }

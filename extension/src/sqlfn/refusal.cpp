@@ -67,17 +67,21 @@ void describe(StringInfo out, const Settlement& s) {
                        static_cast<double>(Max(left, 0)) / 1e6);
       break;
     }
+    case Outcome::kExpiryExceeded:
+      appendStringInfo(out, "the message expires in %.1f s", static_cast<double>(s.expires_at - s.now) / 1e6);
+      break;
     default:
       break;
   }
 }
 
-const char* hint_for(Outcome o) {
-  switch (o) {
+const char* hint_for(const Settlement& s) {
+  switch (s.outcome) {
     case Outcome::kStaleGeneration:
     case Outcome::kLeaseExpired:
       return "Roll back: somebody else may be working on the message. For long work use baton.extend, or a longer lease.";
     case Outcome::kAlreadySettled:
+      if (slot_kind(s.slot) == SettleKind::kExpired) return "Roll back: the message is not owed any more.";
       return "If this is a retry after a lost reply, the first attempt succeeded; do not repeat its effects.";
     case Outcome::kInvalidToken:
       return "Pass the token exactly as baton.claim returned it, in the same database.";
@@ -89,6 +93,8 @@ const char* hint_for(Outcome o) {
       return "Ask the queue's owner for GRANT UPDATE on its view.";
     case Outcome::kLifetimeExceeded:
       return "Ask for a shorter lease, or raise max_lifetime with baton.alter_queue.";
+    case Outcome::kExpiryExceeded:
+      return "Ask for a shorter lease, and finish before the message expires.";
     default:
       return "Roll back.";
   }
@@ -124,9 +130,9 @@ void raise_if_refused(const Settlement* items, int count, const char* verb) {
   Outcome o = items[first].outcome;
   if (count == 1)
     ereport(ERROR, (errcode(outcome_sqlstate(o)), errmsg("%s refused: %s", verb, outcome_entry(o).meaning), errdetail("%s", detail.data),
-                    errhint("%s", hint_for(o))));
+                    errhint("%s", hint_for(items[first]))));
   ereport(ERROR, (errcode(outcome_sqlstate(o)), errmsg("%s refused: %d of %d tokens", verb, refused, count), errdetail("%s", detail.data),
-                  errhint("%s", hint_for(o))));
+                  errhint("%s", hint_for(items[first]))));
 }
 
 }  // namespace baton

@@ -112,6 +112,11 @@ void quarantine_row(const Queue* queue, Relation heap, const Slot& slot, const Q
   set_column(&r, "reason", PointerGetDatum(evidence.reason), evidence.reason == nullptr);
   set_column(&r, "error", evidence.error, !evidence.has_error);
   set_column(&r, "message", message);
+  TimestampTz expires_at;
+  // What is here because it has expired is meant to be kept. (SQL of before 0.2.0 has no such column.)
+  if (slot_expires(slot) && strcmp(evidence.cause, "expired") != 0 && row_expires_at(heap, slot, &expires_at) &&
+      get_attnum(RelationGetRelid(r.table), "expires_at") != InvalidAttrNumber)
+    set_column(&r, "expires_at", TimestampTzGetDatum(expires_at));
   insert_data_row(&r);
   delete_row(heap, slot);
 }
@@ -132,11 +137,15 @@ void add_evidence(const Queue* queue, const Slot& slot, bool count_failure, cons
 
 bool set_aside(const Queue* queue, const Segment& segment, int, const Slot& slot, const Place& place, SettleKind kind, const char* cause) {
   CheckCmdReplicaIdentity(segment.heap, CMD_DELETE);
-  require_durability(queue->durability);
+  bool expired = kind == SettleKind::kExpired;
+  // What has expired stays so: should a crash or a failover forget this, it is done again. No replica is waited for.
+  if (!expired) require_durability(queue->durability);
+  if (expired && keeps_expired(queue)) kind = SettleKind::kQuarantined;
   if (!mark_slot(segment, slot, place, kind, queue->id)) return false;
+  if (expired) baton::count(queue->id, Counter::kExpired, 1);
   if (kind == SettleKind::kQuarantined) {
-    // A lease that ended, or a claim that was rolled back, is the failure that used the attempts up.
-    bool count_failure = slot_state(slot) == SlotState::kClaimed && strcmp(cause, "max_attempts") == 0;
+    // A lease that ended, or a claim that was rolled back, is a failure that the slot does not show yet.
+    bool count_failure = slot_state(slot) == SlotState::kClaimed && (expired || strcmp(cause, "max_attempts") == 0);
     QuarantineEvidence e{cause, nullptr, false, 0, count_failure};
     quarantine_row(queue, segment.heap, slot, e);
     baton::count(queue->id, Counter::kQuarantined, 1);

@@ -7,7 +7,7 @@
 namespace baton {
 
 struct QuarantineEvidence {
-  const char* cause;  // verb, max_attempts, claim_ceiling
+  const char* cause;  // verb, max_attempts, claim_ceiling, expired
   text* reason;
   bool has_error;
   Datum error;

@@ -69,7 +69,9 @@ Datum release(FunctionCallInfo fcinfo) {
   ReturnSetInfo* rsinfo = begin_result(fcinfo);
   settle_tokens(&s, 1, true);
   raise_if_refused(&s, 1, "release");
-  const char* state = s.outcome == Outcome::kScheduled ? "scheduled" : s.outcome == Outcome::kQuarantined ? "quarantined" : "ready";
+  const char* state = s.outcome == Outcome::kScheduled ? "scheduled" : s.outcome == Outcome::kQuarantined ? "quarantined"
+                      : s.outcome == Outcome::kExpired   ? "expired"
+                                                         : "ready";
   Datum values[3] = {CStringGetTextDatum(state), TimestampTzGetDatum(s.due), Int32GetDatum(s.slot.failures + (failed ? 1 : 0))};
   bool nulls[3] = {false, s.outcome != Outcome::kScheduled, false};
   tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

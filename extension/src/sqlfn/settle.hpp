@@ -7,12 +7,14 @@
 namespace baton {
 
 // Sets aside messages whose attempts are used up, as far as the lanes' pages show any, in the current transaction (the
-// caller's: the mover gives it one of its own). Returns how many. (Expired messages are removed by the claim that meets
-// them: a slot does not know its message's expiry.)
+// caller's: the mover gives it one of its own). Returns how many. (Messages that expire: worker/expire.cpp.)
 int64 settle_exhausted(Queue* queue);
 
+// Does a message whose expiry has passed go into quarantine? While the queue is held, nothing is dropped.
+inline bool keeps_expired(const Queue* queue) { return queue->keep_expired || queue->held; }
+
 // The fate of a slot that nobody holds and that must not be handed out again: quarantined (attempts or claims used up),
-// expired, or purged (its row was deleted by plain SQL). Marks the slot as settling in the current transaction and moves
+// expired (dropped, or quarantined as well), or purged (its row was deleted by plain SQL). Marks the slot as settling in the current transaction and moves
 // or deletes the row. False if somebody else has changed the slot meanwhile.
 bool set_aside(const Queue* queue, const Segment& segment, int segment_no, const Slot& slot, const Place& place, SettleKind kind, const char* cause);
 

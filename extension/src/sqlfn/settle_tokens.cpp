@@ -7,6 +7,7 @@
 #include "../core/verdict.hpp"
 #include "../leasemap/move.hpp"
 #include "../leasemap/resolve.hpp"
+#include "../leasemap/row.hpp"
 #include "../leasemap/write_rows.hpp"
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
@@ -33,6 +34,8 @@ void read_token(Settlement* s, const SipKey& key) {
   s->lsn = InvalidXLogRecPtr;
   s->exhausted = false;
   s->deferred = false;
+  s->expiry_known = false;
+  s->expires_at = kNever;
   memset(&s->slot, 0, sizeof(s->slot));
   if (!s->parsed) return;
   s->outcome = Outcome::kStaleEpoch;
@@ -88,6 +91,12 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
       }
       int64 wait = s->has_delay ? s->delay_us : backoff_us(q->backoff, q->max_backoff, Max(owned.failures + (failed ? 1 : 0), 1));
       s->due = wait > 0 ? s->now + wait : 0;
+      if (s->expires_at <= Max(s->now, s->due)) {
+        // It would be ready too late, if ever: nobody waits for that.
+        settle(keeps_expired(q) ? SettleKind::kQuarantined : SettleKind::kExpired);
+        s->outcome = Outcome::kExpired;
+        break;
+      }
       s->deferred = wait > 0 && waits_in_bucket(s->due, s->now);
       if (s->deferred) {
         settle(SettleKind::kDeferred);
@@ -116,6 +125,10 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
         s->outcome = Outcome::kLifetimeExceeded;
         break;
       }
+      if (q->expiry_ends_lease && deadline > s->expires_at) {
+        s->outcome = Outcome::kExpiryExceeded;
+        break;
+      }
       if (deadline > owned.deadline) {  // never shortened
         out->held_ms = static_cast<uint32>((deadline - s->token.claimed_at + 999) / 1000);
         out->deadline = deadline;
@@ -124,6 +137,14 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
       break;
     }
   }
+}
+
+// What a release and, where the queue says so, an extension do depends on when the message expires. Its row says that, and
+// is not read under the page's lock.
+bool needs_expiry(const Settlement& s, const Slot& slot) {
+  if (s.expiry_known || !slot_expires(slot) || slot.id != s.token.id || slot.nonce != s.token.nonce) return false;
+  return s.verdict == Verdict::kRelease || s.verdict == Verdict::kReleaseUnfailed ||
+         (s.verdict == Verdict::kExtend && s.queue->expiry_ends_lease);
 }
 
 int slot_fragments(Fragment* f, int index) {
@@ -170,6 +191,17 @@ bool look_up(const Group& g, PageCopy* copy) {
   return true;
 }
 
+// Never changes for the message that the token is of, so that one look is enough.
+void look_up_expiry(const Group& g) {
+  PageCopy one;
+  for (int k = 0; k < g.count; k++) {
+    Settlement* s = g.items[k];
+    if (!copy_slots(g.segment.map, g.block, s->token.index, 1, nullptr, &one) || one.count != 1 || !needs_expiry(*s, one.slots[0])) continue;
+    s->expiry_known = true;
+    if (!row_expires_at(g.segment.heap, one.slots[0], &s->expires_at)) s->expires_at = kNever;
+  }
+}
+
 // One critical section for all tokens on one page.
 void settle_page(const Group& g, PageCopy* copy) {
   Slot after[kSlotsPerPage];
@@ -187,15 +219,19 @@ void settle_page(const Group& g, PageCopy* copy) {
     Slot* slots = map_slots(page);
     int used = map_slot_count(page);
     bool unknown = false;
+    bool expiry_unknown = false;
+    for (int k = 0; k < g.count; k++)
+      expiry_unknown |= g.items[k]->token.index < used && needs_expiry(*g.items[k], slots[g.items[k]->token.index]);
     for (int k = 0; k < g.count && !unknown; k++) {
       int i = g.items[k]->token.index;
       if (i >= used || !slot_has_open_xid(slots[i])) continue;
       unknown = !looked || i >= copy->count || memcmp(&slots[i], &copy->slots[i], sizeof(Slot)) != 0;
     }
-    if (unknown) {
+    if (unknown || expiry_unknown) {
       UnlockReleaseBuffer(buf);
       CHECK_FOR_INTERRUPTS();
-      looked = true;
+      if (expiry_unknown) look_up_expiry(g);
+      looked |= unknown;
       continue;
     }
     TimestampTz now = clock_now();
@@ -290,6 +326,11 @@ void move_rows(const Group& g) {
     } else if (s->outcome == Outcome::kQuarantined) {
       QuarantineEvidence e{s->exhausted ? "max_attempts" : "verb", s->reason, s->has_error, s->error, s->exhausted};
       quarantine_row(s->queue, g.segment.heap, s->slot, e);
+    } else if (s->outcome == Outcome::kExpired && keeps_expired(s->queue)) {
+      QuarantineEvidence e{"expired", s->reason, s->has_error, s->error, s->verdict == Verdict::kRelease};
+      quarantine_row(s->queue, g.segment.heap, s->slot, e);
+    } else if (s->outcome == Outcome::kExpired) {
+      delete_row(g.segment.heap, s->slot);
     } else if (s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled) {
       bool failed = s->verdict == Verdict::kRelease;
       if (s->deferred) defer_row(s->queue, g.segment, s->slot, s->slot.failures + (failed ? 1 : 0), s->due);
@@ -379,6 +420,9 @@ void count_outcomes(const Settlement* items, int n) {
         break;
       case Outcome::kQuarantined:
         baton::count(id, Counter::kQuarantined, 1);
+        break;
+      case Outcome::kExpired:
+        baton::count(id, Counter::kExpired, 1);
         break;
       default:
         if (!succeeded(items[i].outcome)) baton::count(id, Counter::kFenced, 1);

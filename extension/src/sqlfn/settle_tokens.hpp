@@ -33,6 +33,8 @@ struct Settlement {
   TimestampTz due;     // release
   bool deferred;       // a release with a long delay: the message goes to a due-time bucket
   bool exhausted;      // a release that was the last failure: quarantined
+  bool expiry_known;
+  TimestampTz expires_at;  // if known; kNever: it does not expire
   XLogRecPtr lsn;
 };
 

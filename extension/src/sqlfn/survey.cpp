@@ -34,6 +34,13 @@ void ask_row(const Segment& segment, SurveySlot* s, TimestampTz now) {
   s->phase = slot_phase(s->slot, s->status, now);
 }
 
+// Only of slots that are claimable otherwise: what waits is due before it expires, and a live claim is not ended.
+bool survey_expired(const SurveySlot& s, const Segment& segment) {
+  TimestampTz at;
+  if ((s.phase != SlotPhase::kDue && s.phase != SlotPhase::kLapsed) || !slot_expires(s.slot)) return false;
+  return row_expires_at(segment.heap, s.slot, &at) && at <= clock_now();
+}
+
 struct Counts {
   int64 ready;   // offered to whoever claims next
   int64 lapsed;  // claimed, but the lease has ended: ready too
@@ -42,14 +49,19 @@ struct Counts {
   int64 settling;
   int64 uncommitted;
   int64 foreign;
+  int64 expired;  // would be ready, but its expiry has passed
   int64 settled;
   int64 oldest_id;  // of the first unsettled message in line, to find its age
   Slot oldest;
   bool has_oldest;
 };
 
-bool count_slot(const SurveySlot& s, const Segment&, void* arg) {
+bool count_slot(const SurveySlot& s, const Segment& segment, void* arg) {
   Counts* c = static_cast<Counts*>(arg);
+  if (survey_expired(s, segment)) {
+    c->expired++;
+    return true;
+  }
   switch (s.phase) {
     case SlotPhase::kDue:
       c->ready++;
@@ -205,10 +217,11 @@ BATON_SQL_FUNCTION(baton_map_counts)
   memset(&c, 0, sizeof(c));
   survey_segment(segment, count_slot, &c);
 
-  Datum values[9] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),   Int64GetDatum(c.scheduled),
-                     Int64GetDatum(c.claimed),          Int64GetDatum(c.settling), Int64GetDatum(c.uncommitted),
-                     Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),  static_cast<Datum>(0)};
-  bool nulls[9] = {false};
+  Datum values[] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),   Int64GetDatum(c.scheduled),
+                    Int64GetDatum(c.claimed),          Int64GetDatum(c.settling), Int64GetDatum(c.uncommitted),
+                    Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),  static_cast<Datum>(0),
+                    Int64GetDatum(c.expired)};
+  bool nulls[sizeof(values) / sizeof(values[0])] = {false};
   const int columns[] = {kRowEnqueuedAt};
   if (!c.has_oldest || !fetch_row(segment.heap, c.oldest, GetActiveSnapshot(), columns, 1, &values[8], &nulls[8]))
     nulls[8] = true;
@@ -216,6 +229,7 @@ BATON_SQL_FUNCTION(baton_map_counts)
 
   TupleDesc desc;
   if (get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE) elog(ERROR, "return type must be a row type");
+  // SQL of before 0.2.0 asks for the columns it knows.
   PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 

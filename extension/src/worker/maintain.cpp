@@ -6,6 +6,7 @@
 #include "../leasemap/rotate.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
+#include "expire.hpp"
 #include "mover.hpp"
 #include "names.hpp"
 #include "retention.hpp"
@@ -94,9 +95,12 @@ void maintain(Scope* scope) {
   for (int i = 0; i < scope->count; i++) {
     if (scope->ids[i] == 0) continue;
     (void)sweep_one(run_in_procedure, scope->ids[i], true);
+    expire_one(run_in_procedure, scope->ids[i]);
     (void)rotate_one(run_in_procedure, scope->ids[i]);
   }
-  if (superuser()) keep_worker_names(run_in_procedure);
+  if (!superuser()) return;
+  keep_worker_names(run_in_procedure);
+  expire_quarantined(run_in_procedure);
 }
 
 // The result may be that of an earlier version, without the last columns.

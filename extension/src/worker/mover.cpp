@@ -13,6 +13,7 @@
 #include "../pg/xid_status.hpp"
 #include "../sqlfn/settle.hpp"
 #include "due_round.hpp"
+#include "expire.hpp"
 #include "retention.hpp"
 
 namespace baton {
@@ -96,8 +97,10 @@ void exhausted_body(void* argument) {
 // ---- what the hints say
 
 struct LaneLook {
-  RelNumber rel;
+  LaneHint* hint;
+  LaneKey key;
   bool sweep_due;
+  bool expiring;
   uint32 ready;  // on the lists, due
   TimestampTz next_at;
 };
@@ -107,8 +110,10 @@ bool look_at_lane(LaneHint* h, TimestampTz now, LaneLook* out) {
   SpinLockAcquire(&h->lock);
   bool mine = h->live && h->key.database == MyDatabaseId;
   if (mine) {
-    out->rel = h->key.rel;
+    out->hint = h;
+    out->key = h->key;
     out->sweep_due = sweep_is_due(h, now);
+    out->expiring = h->loaded && h->expiring;
     out->ready = 0;
     for (int i = 0; i < h->revisit_count; i++) out->ready += h->revisits[(h->revisit_head + i) % kRevisits].count;
     out->next_at = h->sweep_at > now ? h->sweep_at : kNever;
@@ -248,11 +253,37 @@ bool is_failing(int32 id) {
   return false;
 }
 
+// ---- messages that expire
+
+ExpiryBook* expiries = nullptr;
+constexpr int64 kExpiryEvery = 100 * 1000;  // a round for each single message that falls due need not look at it
+
+// Before the first look of this process: what another one knew is lost.
+void want_every_expiry_look() {
+  for (int i = 0; i < shared->lane_capacity; i++) {
+    LaneHint* h = &shared->lanes[i];
+    LaneKey key = h->key;
+    if (h->live && key.database == MyDatabaseId) want_expiry_look(h, key);
+  }
+}
+
+// True if there is more to do at once.
+bool expire_messages(const LaneLook* looks, int n, const int32* ids, int count) {
+  for (int i = 0; i < n; i++) {
+    int32 id = looks[i].expiring ? owner_of(looks[i].key.rel) : 0;
+    BlockNumber block;
+    if (id > 0 && take_expiry_look(looks[i].hint, looks[i].key, &block))
+      ask_for_expiry_look(expiries, looks[i].key.rel, looks[i].key.lane, id, block);
+  }
+  forget_expiry_of_dropped(expiries, ids, count);
+  return expire_round(run_in_worker, expiries);
+}
+
 HTAB* group_by_queue(const LaneLook* looks, int n, TimestampTz* next, bool* unknown) {
   HTAB* rounds = make_table("pg_baton round", sizeof(QueueRound), round_context());
   *unknown = false;
   for (int i = 0; i < n; i++) {
-    int32 id = owner_of(looks[i].rel);
+    int32 id = owner_of(looks[i].key.rel);
     if (id < 0) *unknown = true;
     if (id <= 0) continue;
     if (looks[i].next_at < *next) *next = looks[i].next_at;
@@ -286,7 +317,7 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
     OwnersWork w{ids, count};
     make_owners();
     (void)run_in_worker(Step::kQueues, owners_body, &w);
-    for (int i = 0; i < n; i++) note_unknown(looks[i].rel);
+    for (int i = 0; i < n; i++) note_unknown(looks[i].key.rel);
     rounds = group_by_queue(looks, n, &next, &unknown);
   }
 
@@ -307,6 +338,16 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
     if (!sweep_one(run_in_worker, id, false)) note_failure(id);
   }
   note_success(Step::kWake);
+
+  static TimestampTz expired_at = 0;
+  start = GetCurrentTimestamp();
+  if (start - expired_at >= kExpiryEvery) {
+    expired_at = start;
+    if (expire_messages(looks, n, ids, count)) {
+      *more = true;
+      expired_at = 0;
+    }
+  }
   return next;
 }
 
@@ -353,6 +394,8 @@ void baton_mover_main(Datum database) {
   using namespace baton;
   enter_worker(database, WorkerKind::kMover);
   make_owners();
+  expiries = make_expiry_book(TopMemoryContext);
+  want_every_expiry_look();
   failed = make_table("pg_baton failed queues", sizeof(QueueFailure), TopMemoryContext);
   DueFinder* finder = make_due_finder(TopMemoryContext, 0);
   TimestampTz retention_seen = GetCurrentTimestamp();

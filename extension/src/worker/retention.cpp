@@ -7,6 +7,7 @@
 #include "../leasemap/rotate.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
+#include "expire.hpp"
 #include "mover.hpp"
 #include "names.hpp"
 
@@ -59,6 +60,7 @@ void retention_round(StepRunner run) {
   if (!list_queues(run, &ids, &count)) return;
   for (int i = 0; i < count; i++) (void)rotate_one(run, ids[i]);
   keep_worker_names(run);
+  expire_quarantined(run);
   TimestampTz start = GetCurrentTimestamp();
   static uint32 rotor = 0;
   rotor++;

@@ -26,7 +26,8 @@ struct Reported {
 };
 Reported reported[static_cast<int>(Step::kCount)];
 
-constexpr const char* kStepNames[] = {"prepared", "queues", "due", "sweep", "exhausted", "wake", "rotate", "names", "old names", "forced sweep"};
+constexpr const char* kStepNames[] = {"prepared", "queues", "due",       "sweep",        "exhausted", "wake",
+                                      "rotate",   "names",  "old names", "forced sweep", "expire",    "quarantined"};
 static_assert(sizeof(kStepNames) / sizeof(kStepNames[0]) == static_cast<int>(Step::kCount));
 static_assert(static_cast<int>(Step::kCount) <= kWorkerSteps);
 

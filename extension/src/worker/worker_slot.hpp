@@ -62,6 +62,8 @@ enum class Step : int {
   kNames,
   kOldNames,
   kForcedSweep,
+  kExpire,
+  kQuarantined,
   kCount,
 };
 const char* step_name(Step step);
