@@ -1,6 +1,7 @@
 // The metapage: format version, epoch, place in the ring's order, directory of lanes. Read when a lane's hints are made,
 // changed when a page is added, a segment is opened or truncated: never on the hot path.
 #include "../core/lane.hpp"
+#include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
 #include "../pg/queue.hpp"
 #include "../pg/shmem.hpp"
@@ -13,7 +14,7 @@ namespace baton {
 uint64 next_epoch() {
   Oid seq = get_relname_relid("epoch_seq", baton_internal_namespace());
   if (!OidIsValid(seq)) elog(ERROR, "sequence baton_internal.epoch_seq is missing");
-  int64 least = GetCurrentTimestamp() / USECS_PER_SEC;
+  int64 least = clock_now() / USECS_PER_SEC;
   int64 epoch = nextval_internal(seq, false);
   if (epoch >= least) return static_cast<uint64>(epoch);
   // One at a time: who sets the sequence must not set it back behind what another has taken from it.

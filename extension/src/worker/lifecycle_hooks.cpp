@@ -135,6 +135,12 @@ Oid access_method_of(Oid relation) {
   return am;
 }
 
+// A segment without its trigger is being taken apart: pg_restore --clean drops triggers, then indexes, then tables.
+bool is_taken_apart(Oid map) {
+  Oid heap = IndexGetRelation(map, true);
+  return !OidIsValid(heap) || !OidIsValid(get_trigger_oid(heap, "refuse_update", true));
+}
+
 void refuse_drop_of_map(const DropStmt* drop) {
   Oid lease = lease_am_oid();
   if (!OidIsValid(lease)) return;
@@ -142,7 +148,7 @@ void refuse_drop_of_map(const DropStmt* drop) {
   foreach (cell, drop->objects) {
     RangeVar* name = makeRangeVarFromNameList(static_cast<List*>(lfirst(cell)));
     Oid relation = RangeVarGetRelid(name, NoLock, true);
-    if (!OidIsValid(relation) || access_method_of(relation) != lease) continue;
+    if (!OidIsValid(relation) || access_method_of(relation) != lease || is_taken_apart(relation)) continue;
     ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("cannot drop lease map \"%s\"", name->relname),
                     errdetail("It holds the delivery state of the messages in its segment."),
                     errhint("To get rid of the queue, use baton.drop_queue(); to rebuild the map, use REINDEX INDEX.")));
