@@ -17,6 +17,23 @@ $s->query("SELECT state FROM baton.release('$token[1]', '0 s')");
 my $messages = 'SELECT string_agg(concat_ws($$,$$, id, state, generation, failures), $$ $$ ORDER BY id) FROM baton_queue.q';
 my $before = $s->query($messages);
 
+# What looks, answers or says why not, whatever is held at the time.
+sub look_at_everything
+{
+	my ($when) = @_;
+	my $s = session($old);
+	for (
+		'TABLE baton_queue.q',
+		(map { "TABLE baton.$_" } split /\n/, $s->query("SELECT viewname FROM pg_views WHERE schemaname = 'baton'")),
+		(map { "SELECT * FROM baton.$_" } "check('q')", "explain_message('q', 3)", "quarantined('q')", "evidence('q', 3)", "backlog('q')", "why_empty('q')", "describe_queue('q')", 'uninstall()', 'outcomes()'),
+		map { "SELECT * FROM baton_internal.$_('baton_data.q1_0')" } qw(map_slots map_meta map_counts map_held lane_hints))
+	{
+		my $answer = $s->try($_);
+		like($answer->state, qr/^(?:00000|55000)$/, "$when: $_") or diag($answer->message);
+	}
+	return;
+}
+
 # ---- a server that has lost the line in its configuration
 $s->quit;
 $old->append_conf('postgresql.conf', "shared_preload_libraries = ''");
@@ -34,6 +51,7 @@ is($s->try('REINDEX INDEX baton_data.q1_2_map')->state, '00000', 'its map rebuil
 is($s->query('SELECT count(*) FROM baton_data.q1_0'), 300, 'and read');
 my ($status, $out, $err) = run_tool($old, 'pg_dump', '-f', '/dev/null', 'postgres');
 is($status, 0, 'and dumped') or diag($err);
+look_at_everything('without preload');
 $s->quit;
 $old->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_baton'");
 $old->restart;
@@ -70,13 +88,24 @@ $new->init(extra => [ '--locale=C.UTF-8', '-E', 'UTF8' ]);
 my ($from, $to) = map { $_->data_dir } $old, $new;
 my $bindir = $new->config_data('--bindir');
 my $here = getcwd();
+# what pg_upgrade starts: the server with -b. The library is loaded, and starts nothing that would work or write.
+PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-w', '-D', $from, '-l', $old->logfile, '-o', '-b --cluster-name=old', 'start');
+is($old->safe_psql('postgres', "SELECT string_agg(backend_type, ' ') FROM pg_stat_activity WHERE backend_type ~ 'pg_baton'"), '', 'in the mode of pg_upgrade there are no workers');
+is($old->safe_psql('postgres', $messages), $before, 'and the queue can be read');
+look_at_everything('in the mode of pg_upgrade');
+PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-w', '-D', $from, 'stop');
+
 chdir $PostgreSQL::Test::Utils::tmp_check or die;
 local $ENV{PGHOST} = $new->host;
-my ($stdout, $stderr);
-my $ok = IPC::Run::run([ $new->installed_command('pg_upgrade'), '--no-sync', '-d', $from, '-D', $to, '-b', $bindir, '-B', $bindir, '-p', $old->port, '-P', $new->port, '-s', $new->host ],
-	'>', \$stdout, '2>', \$stderr);
+for my $check (1, 0)
+{
+	my ($stdout, $stderr);
+	my $ok = IPC::Run::run(
+		[ $new->installed_command('pg_upgrade'), '--no-sync', ($check ? '--check' : ()), '-d', $from, '-D', $to, '-b', $bindir, '-B', $bindir, '-p', $old->port, '-P', $new->port, '-s', $new->host ],
+		'>', \$stdout, '2>', \$stderr);
+	ok($ok, $check ? 'pg_upgrade --check' : 'pg_upgrade') or diag($stdout, $stderr);
+}
 chdir $here;
-ok($ok, 'pg_upgrade') or diag($stdout, $stderr);
 $new->start;
 my $n = session($new);
 is($n->query($messages), $before, 'every message is there with its lease');

@@ -289,19 +289,21 @@ void worker_name(uint32 number, char* out, Size size) {
     snprintf(out, size, "pid %u", number & 0x7fffffff);
     return;
   }
-  int start = name_place(number);
-  LWLockAcquire(shared->name_lock, LW_SHARED);
-  for (int i = 0; i < kProbes; i++) {
-    const WorkerName& w = shared->names[(start + i) % kWorkerNames];
-    if (w.hash == number && w.database == MyDatabaseId) {
-      strlcpy(out, w.name, size);
-      break;
+  if (shared) {
+    int start = name_place(number);
+    LWLockAcquire(shared->name_lock, LW_SHARED);
+    for (int i = 0; i < kProbes; i++) {
+      const WorkerName& w = shared->names[(start + i) % kWorkerNames];
+      if (w.hash == number && w.database == MyDatabaseId) {
+        strlcpy(out, w.name, size);
+        break;
+      }
     }
+    LWLockRelease(shared->name_lock);
   }
-  LWLockRelease(shared->name_lock);
   if (!out[0]) {
     saved_worker_name(number, out, size);
-    if (out[0]) (void)worker_number(out);  // found in memory next time
+    if (out[0] && shared) (void)worker_number(out);  // found in memory next time
   }
   if (!out[0]) snprintf(out, size, "#%u", number);
 }
