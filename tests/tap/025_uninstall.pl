@@ -62,7 +62,7 @@ is_sound($node, $_) for qw(q mine fast);
 ok(wait_until(sub { workers('postgres') >= 2 }, 'workers'), 'the workers too');
 
 # ---- under load, with sessions that wait
-my $load = BatonLoad->start($node, queue => 'q', producers => 2, workers => 2, takers => 1, tolerate => qr/ERROR: +(?:3F000|42P01|42704|42883|40P01|QB008)/);
+my $load = BatonLoad->start($node, queue => 'q', producers => 2, workers => 2, takers => 1, tolerate => qr/ERROR: +(?:42P01|42704|42883|40P01|QB008)/, until => qr/ERROR: +3F000/);
 $load->wait_for(acked => 100);
 my $waiting = session($node);
 $waiting->send("CALL baton.wait('mine', '1 min')");

@@ -37,7 +37,7 @@ sub start
 	my $l = bless {
 		node => $node, queue => $opt{queue}, pids => [], logs => [],
 		name => "load$$." . ++$loads, rollbacks => $opt{rollbacks} // 1, lease => $opt{lease} // '2 min', batch => $opt{batch} // 4,
-		tolerate => $opt{tolerate},
+		tolerate => $opt{tolerate}, until => $opt{until},
 		payload => sprintf '{"n": "%s"}', 'x' x ($opt{padding} // 1)
 	}, $class;
 	$l->{stop_file} = "$PostgreSQL::Test::Utils::tmp_check/$l->{name}.stop";
@@ -57,7 +57,8 @@ sub start
 # (The files of a load carry the number of the test process: several tests share the folder.)
 #
 # One process. It ends when it is told to, or when the server is gone; any error of SQL is a failure of the test, unless
-# the pattern "tolerate" of the load says that it may happen: then the step is rolled back, and its outcome unknown.
+# the pattern "tolerate" of the load says that it may happen: then the step is rolled back, and its outcome unknown. The
+# pattern "until" of the load says which error ends a process in good order.
 sub run
 {
 	my ($l, $step, $log, $name) = @_;
@@ -68,7 +69,7 @@ sub run
 	{
 		eval { $step->($l, $s, sub { syswrite $fh, join(' ', @_) . "\n" }, $name); 1 } or do
 		{
-			return 0 if $s->lost || $@ =~ /connection lost|57P0[123]/;
+			return 0 if $s->lost || $@ =~ /connection lost|57P0[123]/ || ($l->{until} && $@ =~ $l->{until});
 			if ($l->{tolerate} && $@ =~ $l->{tolerate})
 			{
 				# A cancellation may hit the ROLLBACK as well.
