@@ -125,6 +125,24 @@ for my $version (@earlier)
 	like($refused->message, qr/Restart the server/, "$version: and the hint says what to do");
 	$s->query('ROLLBACK');
 
+	$s->query('BEGIN');
+	$s->query('ALTER TABLE baton_data.q2_1 RENAME TO elsewhere');
+	is($s->try('ALTER EXTENSION pg_baton UPDATE')->state, '00000', "$version: a damaged queue is not in the way");
+	$s->query('ROLLBACK');
+
+	# ---- a dump of before, restored where the earlier version is not to be had
+	my ($status, $dump, $err) = run_tool($node, 'pg_dump', '-d', $database);
+	is($status, 0, "$version: pg_dump") or diag($err);
+	append_to_file(my $file = "$PostgreSQL::Test::Utils::tmp_check/$version.sql", $dump);
+	$node->safe_psql('postgres', qq{CREATE DATABASE "restored_$version"});
+	($status, undef, $err) = run_tool($node, 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $file, '-d', "restored_$version");
+	is($status, 0, "$version: it restores with the coming version") or diag($err);
+	my $r = session($node, database => "restored_$version");
+	is($r->query('SELECT baton.adopt()'), 4, "$version: the copy is adopted");
+	same([ objects("restored_$version") ], \@fresh, "$version: restored equals fresh");
+	is($r->query("SELECT string_agg(id::text, ' ' ORDER BY id) FROM baton_queue.q"), $s->query("SELECT string_agg(id::text, ' ' ORDER BY id) FROM baton_queue.q"),
+		"$version: and has the messages");
+
 	# ---- the update
 	is($s->try('ALTER EXTENSION pg_baton UPDATE')->state, '00000', "$version: ALTER EXTENSION UPDATE");
 	is($s->query($state), $before, "$version: every message is there with its lease");

@@ -119,6 +119,23 @@ void create_view(const Queue* q, const char* owner) {
   run(psprintf("ALTER VIEW %s OWNER TO %s", view, owner));
 }
 
+// Gives the view of a queue (0: of all) the query that this version makes it with: in the upgrade script, and for a copy that
+// comes from a dump of an earlier version. A damaged queue's view stays as it is.
+int refresh_views(int32 id) {
+  run(psprintf("SELECT v.id FROM baton_internal.visible_queue v WHERE v.sound AND %d IN (0, v.id) ORDER BY v.id", id));
+  SPITupleTable* sound = SPI_tuptable;
+  // Queues are never members of the extension, also when its script makes something of theirs.
+  bool in_script = creating_extension;
+  creating_extension = false;
+  for (uint64 i = 0; i < sound->numvals; i++) {
+    bool null;
+    Queue* q = find_queue_by_id(DatumGetInt32(SPI_getbinval(sound->vals[i], sound->tupdesc, 1, &null)));
+    if (q) run(psprintf("CREATE OR REPLACE VIEW baton_queue.%s AS %s", quote_identifier(q->name), view_query(q)));
+  }
+  creating_extension = in_script;
+  return static_cast<int>(sound->numvals);
+}
+
 void insert_definition(const Queue* q) {
   Oid types[] = {INT4OID, TEXTOID, INT4OID,     INT8OID,     OIDOID,      INT4OID,     INT8OID,
                  TEXTOID, BOOLOID, BOOLOID,     INTERVALOID, INTERVALOID, INTERVALOID, INTERVALOID,
@@ -454,22 +471,17 @@ BATON_SQL_FUNCTION(baton_adopt)
     run(psprintf("UPDATE baton_internal.queue SET home_system = " INT64_FORMAT ", home_database = %u WHERE id = %d",
                  system, MyDatabaseId, one));
     forget_queue(view);
+    refresh_views(one);
     adopted++;
   }
   become_caller(e);
   PG_RETURN_INT32(adopted);
 }
 
-// For the upgrade script: gives the views of all queues the query that this version would make them with.
 BATON_SQL_FUNCTION(baton_refresh_views)
 {
-  int32* ids;
-  int n = list_queue_ids(&ids);
   Elevated e = become_extension_owner();
-  for (int i = 0; i < n; i++) {
-    Queue* q = find_queue_by_id(ids[i]);
-    if (q) run(psprintf("CREATE OR REPLACE VIEW baton_queue.%s AS %s", quote_identifier(q->name), view_query(q)));
-  }
+  int n = refresh_views(0);
   become_caller(e);
   PG_RETURN_INT32(n);
 }
