@@ -13,7 +13,7 @@ BATON_VERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(EXTEN
 SUPPORT        = tests/support
 export PG_CONFIG ?= pg_config
 
-DEV_GOALS = help setup demo demo-pinned bench bench-pinned server server-stop check lint core-test client-test \
+DEV_GOALS = help setup demo demo-pinned bench bench-pinned bench-later server server-stop check lint core-test client-test \
             drivers docs model pgtap isolation tap dist sanitize sanitize-server
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
 CHECK_MAJORS = check-pg15 check-pg17 check-pg18 check-pg19
@@ -55,6 +55,11 @@ demo-pinned bench-pinned:
 bench:
 	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name bench -- perl bench/run.pl $(BENCH_ARGS)
+
+#: bench-later    what scheduled messages cost                (BENCH_ARGS="--scheduled N --wave N")
+bench-later:
+	@$(SUPPORT)/setup.sh base
+	@$(SUPPORT)/with_server.sh --name later -- perl bench/later.pl $(BENCH_ARGS)
 
 #: server         leave a throwaway cluster running, print the exports for it on standard output
 server:
