@@ -207,3 +207,31 @@ CREATE FUNCTION endings() RETURNS TABLE (messages bigint, ended text)
     LANGUAGE sql AS $$
     SELECT count(*), e.ended FROM ending() e GROUP BY e.ended ORDER BY e.ended;
 $$;
+
+-- Plain SQL at a message in a due-time bucket.
+CREATE FUNCTION lock_later(id bigint) RETURNS bigint
+    LANGUAGE plpgsql AS $$
+DECLARE
+    n integer;
+    found bigint;
+BEGIN
+    FOR n IN 0 .. 17 LOOP
+        EXECUTE format('SELECT m.id FROM baton_data.later_%s m WHERE m.id = $1 FOR UPDATE', n) INTO found USING id;
+        IF found IS NOT NULL THEN RETURN found; END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+CREATE FUNCTION delete_later(id bigint) RETURNS bigint
+    LANGUAGE plpgsql AS $$
+DECLARE
+    n integer;
+    found bigint;
+BEGIN
+    FOR n IN 0 .. 17 LOOP
+        EXECUTE format('DELETE FROM baton_data.later_%s m WHERE m.id = $1 RETURNING m.id', n) INTO found USING id;
+        IF found IS NOT NULL THEN RETURN found; END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
