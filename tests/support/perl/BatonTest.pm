@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes
-  session background reap is_sound refused_with run_tool extension_folder);
+  session background reap is_sound refused_with run_tool extension_folder workers_of wait_for_workers work_goes_on);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
 #   conf => 'lines of postgresql.conf'    streaming => 1 (or 'logical')    extension => 0    start => 0
@@ -124,6 +124,37 @@ sub extension_folder
 	my $conf = slurp_file($node->data_dir . '/postgresql.conf');
 	return undef unless $conf =~ /^extension_(?:destdir|control_path)/m;
 	return "$ENV{TESTDIR}/stage" . $node->config_data('--sharedir') . '/extension';
+}
+
+# workers_of(NODE, DATABASE): which of our workers are connected to it, 'mover retention' when both are
+sub workers_of
+{
+	my ($node, $database) = @_;
+	return $node->safe_psql(
+		'postgres', qq{SELECT string_agg(substr(backend_type, 10), ' ' ORDER BY backend_type) FROM pg_stat_activity
+			WHERE datname = '$database' AND backend_type ~ '^pg_baton '});
+}
+
+# wait_for_workers(NODE, DATABASE, WHICH): true once there are these and no others; both, when not said
+sub wait_for_workers
+{
+	my ($node, $database, $which) = @_;
+	$which //= 'mover retention';
+	return wait_until(sub { workers_of($node, $database) eq $which }, "workers of $database: '$which'");
+}
+
+# work_goes_on(NODE, DATABASE): true once both workers have done a step that began after the call
+sub work_goes_on
+{
+	my ($node, $database) = @_;
+	my $now = $node->safe_psql($database, 'SELECT clock_timestamp()');
+	return wait_until(
+		sub {
+			$node->safe_psql(
+				$database, qq{SELECT count(DISTINCT w.worker) FROM baton_internal.worker_status() w
+					JOIN pg_database d ON d.oid = w.database AND d.datname = current_database() WHERE w.last_success > '$now'}) == 2;
+		},
+		"work in $database");
 }
 
 # wait_until(CODE, WHAT, SECONDS): true as soon as CODE returns true, false (with a note) when it never did
