@@ -24,7 +24,6 @@ constexpr int64 kDueBudget = 200000;           // of one round
 constexpr long kPreparedPollMs = 200;
 constexpr long kShortestRestMs = 5;
 constexpr int64 kRetryFailed = 5 * USECS_PER_SEC;
-constexpr TimestampTz kRetentionMissing = 10 * USECS_PER_SEC;
 
 // ---- steps
 
@@ -417,7 +416,7 @@ void baton_mover_main(Datum database) {
     TimestampTz now = GetCurrentTimestamp();
     if (worker_is_alive(MyDatabaseId, WorkerKind::kRetention)) {
       retention_seen = now;
-    } else if (now - retention_seen > kRetentionMissing && now - retention_done > static_cast<int64>(retention_naptime_ms) * 1000) {
+    } else if (now - retention_seen > 2000 * static_cast<int64>(retention_naptime_ms) && now - retention_done > 1000 * static_cast<int64>(retention_naptime_ms)) {
       retention_round(run_in_worker);
       retention_done = now;
     }
