@@ -50,7 +50,12 @@ COMMENT ON COLUMN baton.horizon.transactions IS 'transactions that were begun si
 CREATE VIEW baton.health AS
 WITH status AS (
     SELECT w.worker, w.database, w.pid, w.state, w.since, w.step, w.last_success, w.last_error, w.error,
-           w.last_error > COALESCE(w.last_success, '-infinity') AS failing
+           -- Most steps are done for one queue after the other, and each that fails is tried again within this time.
+           w.last_error > COALESCE(w.last_success, '-infinity')
+           OR w.worker <> 'launcher'
+           AND pg_catalog.clock_timestamp() - w.last_error
+               < interval '10 s' + 2 * pg_catalog.current_setting('pg_baton.retention_naptime', true)::interval
+                 + pg_catalog.current_setting('pg_baton.sweep_interval', true)::interval AS failing
     FROM baton_internal.worker_status() w
 ), worker AS (
     -- how much later than its longest sleep a worker may be

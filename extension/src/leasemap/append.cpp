@@ -20,12 +20,6 @@ void init_map_page(Page page, uint32 lane, uint32 ordinal) {
 
 namespace {
 
-[[noreturn]] void raise_corrupt(Relation map, BlockNumber block) {
-  ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED), errmsg("block %u of lease map \"%s\" is not a page of its lane", block, RelationGetRelationName(map)),
-                  errhint("REINDEX it: unsettled messages become ready again and old tokens are refused.")));
-  pg_unreachable();
-}
-
 // Changes one block number on a locked page and logs it.
 void set_block_number(Relation map, Buffer buf, BlockNumber* where, BlockNumber value) {
   Fragment f{static_cast<uint16>(reinterpret_cast<char*>(where) - BufferGetPage(buf)), sizeof(BlockNumber)};
@@ -165,7 +159,7 @@ bool append_slots(Relation map, uint32 lane, const NewSlot* slots, int count, in
     Page page = BufferGetPage(buf);
     if (!page_is_map_page(page) || map_tail(page)->lane != lane) {
       UnlockReleaseBuffer(buf);
-      raise_corrupt(map, block);
+      raise_damaged_map(map, block);
     }
     BlockNumber next = map_tail(page)->next;
     int used = map_slot_count(page);

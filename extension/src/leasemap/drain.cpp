@@ -30,8 +30,35 @@ Keep unsettled_why(const Slot& s) {
   return slot_state(s) == SlotState::kClaimed ? Keep::kClaim : Keep::kUnsettled;
 }
 
-// Why something on the page is not settled for good; kNothing: all is. heap may be null: then rows are not asked.
-Keep look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessStrategy strategy, Drain* d) {
+// Which blocks are pages of the map, and which ones others link to. A lost page must not pass for one that is settled.
+struct Links {
+  bool* there;
+  bool* wanted;
+  BlockNumber blocks;
+};
+
+Links new_links(Relation map) {
+  Links l;
+  auto* lanes = static_cast<LaneDirectoryEntry*>(palloc(sizeof(LaneDirectoryEntry) * kMaxLanes));
+  int n = list_lanes(map, lanes, kMaxLanes);
+  l.blocks = RelationGetNumberOfBlocks(map);
+  l.there = static_cast<bool*>(palloc0(l.blocks));
+  l.wanted = static_cast<bool*>(palloc0(l.blocks));
+  for (int i = 0; i < n; i++)
+    if (lanes[i].first < l.blocks) l.wanted[lanes[i].first] = true;
+  pfree(lanes);
+  return l;
+}
+
+// False: the map has grown since.
+bool links_are_sound(Relation map, const Links& l) {
+  for (BlockNumber b = kMetaBlock + 1; b < l.blocks; b++)
+    if (l.wanted[b] && !l.there[b]) raise_damaged_map(map, b);
+  return RelationGetNumberOfBlocks(map) == l.blocks;
+}
+
+// Why something on the page is not settled for good; kNothing: all is. heap may be null: then rows are not asked. So may links.
+Keep look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessStrategy strategy, Drain* d, Links* links) {
   Slot open[kSlotsPerPage];
   ItemPointerData purged[kSlotsPerPage];
   int open_count = 0;
@@ -43,6 +70,11 @@ Keep look_at_block(Relation heap, Relation map, BlockNumber block, BufferAccessS
   if (page_is_map_page(page)) {
     const Slot* slots = map_slots(page);
     int n = map_slot_count(page);
+    BlockNumber next = map_tail(page)->next;
+    if (links) {
+      links->there[block] = true;
+      if (next < links->blocks) links->wanted[next] = true;
+    }
     for (int i = 0; i < n && unsettled == Keep::kNothing; i++) {
       const Slot& s = slots[i];
       if (slot_has_open_xid(s)) {
@@ -119,22 +151,25 @@ void note_drained_slot(const Slot& s, Drain* d) {
 
 Drain look_at_map(Relation heap, Relation map, BlockNumber look_first) {
   Drain d{Keep::kNothing, InvalidBlockNumber, 0, 0, false, false, false};
-  BlockNumber blocks = RelationGetNumberOfBlocks(map);
-  if (BlockNumberIsValid(look_first) && look_first < blocks) {
+  if (BlockNumberIsValid(look_first) && look_first < RelationGetNumberOfBlocks(map)) {
     Drain scratch = d;
-    d.unsettled = look_at_block(nullptr, map, look_first, nullptr, &scratch);
+    d.unsettled = look_at_block(nullptr, map, look_first, nullptr, &scratch, nullptr);
     if (d.unsettled != Keep::kNothing) {
       d.unsettled_at = look_first;
       return d;
     }
   }
+  Links links = new_links(map);
   BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-  for (BlockNumber b = kMetaBlock + 1; b < blocks && d.unsettled == Keep::kNothing; b++) {
+  for (BlockNumber b = kMetaBlock + 1; b < links.blocks && d.unsettled == Keep::kNothing; b++) {
     CHECK_FOR_INTERRUPTS();
-    d.unsettled = look_at_block(heap, map, b, strategy, &d);
+    d.unsettled = look_at_block(heap, map, b, strategy, &d, &links);
     if (d.unsettled != Keep::kNothing) d.unsettled_at = b;
   }
   FreeAccessStrategy(strategy);
+  if (d.unsettled == Keep::kNothing && !links_are_sound(map, links)) d.unsettled = Keep::kUnsettled;
+  pfree(links.there);
+  pfree(links.wanted);
   return d;
 }
 

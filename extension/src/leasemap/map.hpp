@@ -34,6 +34,8 @@ bool open_map(Relation map, uint64 open_seq);
 // Notes the transaction that truncated this segment without waiting for the horizon.
 void set_guard_xid(Relation map, uint64 full_xid);
 // Every lane of the map. Returns the number, at most max.
+// A page that a lane links to is not there: what lies behind it must be taken neither for settled nor for nothing.
+[[noreturn]] void raise_damaged_map(Relation map, BlockNumber block);
 int list_lanes(Relation map, LaneDirectoryEntry* out, int max);
 
 // ---- append.cpp

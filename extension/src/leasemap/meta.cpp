@@ -60,6 +60,12 @@ void create_meta(Relation map) {
   UnlockPage(map, kMetaBlock, ExclusiveLock);
 }
 
+void raise_damaged_map(Relation map, BlockNumber block) {
+  ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED), errmsg("block %u of lease map \"%s\" is not a page of its lane", block, RelationGetRelationName(map)),
+                  errhint("REINDEX it: unsettled messages become ready again and old tokens are refused.")));
+  pg_unreachable();
+}
+
 static void check_meta(Relation map, const MapMeta* meta) {
   if (meta->magic != kMapMagic)
     ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED), errmsg("\"%s\" is not a lease map", RelationGetRelationName(map)),

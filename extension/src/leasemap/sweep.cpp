@@ -133,7 +133,7 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   BlockNumber resume = InvalidBlockNumber;
   while (BlockNumberIsValid(block)) {
     CHECK_FOR_INTERRUPTS();
-    if (!copy_slots(segment.map, block, 0, kSlotsPerPage, strategy, copy)) break;
+    if (!copy_slots(segment.map, block, 0, kSlotsPerPage, strategy, copy)) raise_damaged_map(segment.map, block);
     uint64 first = static_cast<uint64>(copy->ordinal) * kSlotsPerPage;
     bool last = first >= plan.end;
     bool unsettled = true;

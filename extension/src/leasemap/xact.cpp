@@ -72,6 +72,8 @@ NoteList<EnqueueNote> enqueues;
 NoteList<ClaimNote> claims;
 NoteList<SettleNote> settles;
 NoteList<PutBack> put_backs;
+uint64 blamed = 0;    // nonce of the claim that the running verb fails for, if it does
+TimestampTz undone_at = 0;
 int verb_start = -1;  // index of the first claim of the verb that is running; -1 between verbs
 LaneKey held_lane;
 Range held_range;
@@ -116,19 +118,20 @@ void void_claims(int from) {
   for (int i = from; i < claims.count; i++) {
     const ClaimNote& c = claims.items[i];
     uint16 flags = kRangeVoid;
-    if (verb_start >= 0 && i >= verb_start) flags |= kRangeFree;
+    if (verb_start >= 0 && i >= verb_start && c.nonce != blamed) flags |= kRangeFree;
     publish_by_key(c.lane, one_slot(c.block, c.index, flags, c.nonce), 0);
     wake_waiters(MyDatabaseId, c.queue_id, 1);
   }
   claims.count = from;
   if (verb_start > from) verb_start = -1;
+  blamed = 0;
 }
 
 // Nobody else will say that the message is claimable again: its lease runs on until the deadline.
 void unsettle(int from) {
   for (int i = from; i < settles.count; i++) {
     const SettleNote& s = settles.items[i];
-    publish_by_key(s.lane, one_slot(s.block, s.index, 0, 0), s.deadline);
+    publish_by_key(s.lane, one_slot(s.block, s.index, 0, 0), Max(s.deadline, undone_at));
   }
   settles.count = from;
 }
@@ -159,6 +162,7 @@ void forget_notes() {
   enqueues.clear();
   claims.clear();
   settles.clear();
+  undone_at = 0;
   verb_start = -1;
 }
 
@@ -298,8 +302,10 @@ void note_claim(const LaneKey& lane, BlockNumber block, uint8 index, uint64 nonc
 }
 
 void begin_verb() { verb_start = claims.count; }
+void blame_claim(uint64 nonce) { blamed = nonce; }
 void end_verb() { verb_start = -1; }
 
+void offer_undone_after(TimestampTz at) { undone_at = at; }
 void reserve_settle_notes(int n) { settles.reserve(n); }
 
 void note_settled(const LaneKey& lane, BlockNumber block, uint8 index, TimestampTz due, TimestampTz deadline, bool release, int32 queue_id) {

@@ -24,11 +24,17 @@ void reserve_claim_notes(int n);
 void note_claim(const LaneKey& lane, BlockNumber block, uint8 index, uint64 nonce, int32 queue_id);
 // A claim that fails inside the verb itself is free; after end_verb a rollback counts as a failure.
 void begin_verb();
+// What is done next is done for the message of this claim alone: if the verb fails there, that message counts a failure,
+// though the others count none. One that cannot be read would keep its queue from working for ever. 0: for nobody's.
+void blame_claim(uint64 nonce);
 void end_verb();
 
 // ---- settlements: a release is published at commit, anything at abort
 void reserve_settle_notes(int n);
 void note_settled(const LaneKey& lane, BlockNumber block, uint8 index, TimestampTz due, TimestampTz deadline, bool release, int32 queue_id);
+// Settlements that are undone are offered again no earlier than this; 0: at once. For messages that nobody may have anyway
+// and that would fail for the next one as well. Ends with the transaction.
+void offer_undone_after(TimestampTz at);
 
 // ---- the range a claimer has reserved and not looked at yet, and what it has to put back when it is through.
 // Every way out gives both back: end_looking, or the (sub)abort callback.

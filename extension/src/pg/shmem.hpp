@@ -56,7 +56,7 @@ constexpr int kWorkerNames = 1024;
 
 // Launcher and per-database workers (worker/worker_slot.hpp owns the meaning; lock: worker_lock). Zero is the initial
 // value of all of it.
-constexpr int kWorkerSteps = 20;
+constexpr int kWorkerSteps = 24;
 struct StepStatus {
   char name[24];
   TimestampTz last_success;

@@ -107,6 +107,7 @@ void put_deliveries(const Queue* q, const ClaimResult& r, Tuplestorestate* store
     }
     Datum row[kRowColumns];
     bool row_nulls[kRowColumns];
+    blame_claim(c.slot.nonce);
     row_values(heap, c.row, row, row_nulls);
     Datum out[2 + kDeliveryColumns];
     bool nulls[2 + kDeliveryColumns];
@@ -139,6 +140,7 @@ void put_deliveries(const Queue* q, const ClaimResult& r, Tuplestorestate* store
     copy(kExpiresAt, kRowExpiresAt);
     tuplestore_putvalues(store, desc, out, nulls);
   }
+  blame_claim(0);
   if (heap) table_close(heap, NoLock);
 }
 

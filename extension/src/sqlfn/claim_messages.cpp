@@ -13,6 +13,7 @@
 #include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
 #include "../pg/shmem.hpp"
+#include "../pg/subtransaction.hpp"
 #include "../pg/xid_status.hpp"
 #include "../retained/retain.hpp"
 #include "settle.hpp"
@@ -352,8 +353,10 @@ void look_at_range(Claimer* c, const Range& range) {
 BlockNumber next_page(Relation map, BlockNumber block) {
   Buffer buf = ReadBuffer(map, block);
   LockBuffer(buf, BUFFER_LOCK_SHARE);
-  BlockNumber next = page_is_map_page(BufferGetPage(buf)) ? map_tail(BufferGetPage(buf))->next : InvalidBlockNumber;
+  bool good = page_is_map_page(BufferGetPage(buf));
+  BlockNumber next = good ? map_tail(BufferGetPage(buf))->next : InvalidBlockNumber;
   UnlockReleaseBuffer(buf);
+  if (!good) raise_damaged_map(map, block);
   return next;
 }
 
@@ -474,13 +477,32 @@ void claim_from_segment(Claimer* c, int segment_no) {
   close_segment(c->segment, NoLock);
 }
 
-void set_asides(Claimer* c) {
-  for (int i = 0; i < c->aside_count; i++) {
-    const Aside& a = c->asides[i];
-    Segment segment = open_segment(c->request->queue->heap[a.segment_no], RowExclusiveLock);
-    set_aside(c->request->queue, segment, a.segment_no, a.slot, a.place, a.kind, a.cause);
+struct AsideWork {
+  Claimer* c;
+  int from;
+  int to;
+};
+
+void aside_body(void* argument) {
+  auto* w = static_cast<AsideWork*>(argument);
+  for (int i = w->from; i < w->to; i++) {
+    const Aside& a = w->c->asides[i];
+    Segment segment = open_segment(w->c->request->queue->heap[a.segment_no], RowExclusiveLock);
+    set_aside(w->c->request->queue, segment, a.segment_no, a.slot, a.place, a.kind, a.cause);
     close_segment(segment, NoLock);
   }
+}
+
+// What cannot be set aside is nobody's here: the claim goes on, and the mover says in health what is wrong with it.
+void set_asides(Claimer* c) {
+  AsideWork all{c, 0, c->aside_count};
+  offer_undone_after(clock_now() + kAsideAgain);
+  bool done = in_subtransaction(aside_body, &all);
+  for (int i = 0; i < c->aside_count && !done; i++) {
+    AsideWork one{c, i, i + 1};
+    (void)in_subtransaction(aside_body, &one);
+  }
+  offer_undone_after(0);
 }
 
 // The rows of taken messages, segment by segment: retained where the queue says so, and deleted.
@@ -493,8 +515,13 @@ void take_rows(Claimer* c) {
     CheckCmdReplicaIdentity(heap, CMD_DELETE);
     int n = 0;
     for (; i < c->result->count && c->result->items[i].segment == segment; i++) slots[n++] = c->result->items[i].slot;
+    if (n == 1) blame_claim(slots[0].nonce);
     retain_rows(queue, heap, slots, n, c->now);
-    for (int k = 0; k < n; k++) delete_row(heap, slots[k]);
+    for (int k = 0; k < n; k++) {
+      blame_claim(slots[k].nonce);
+      delete_row(heap, slots[k]);
+    }
+    blame_claim(0);
     table_close(heap, NoLock);
   }
   pfree(slots);

@@ -7,12 +7,14 @@
 #include "../leasemap/xact.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/shmem.hpp"
+#include "../pg/subtransaction.hpp"
 #include "../pg/xid_status.hpp"
 #include "data_row.hpp"
 #include "settle.hpp"
 
 namespace baton {
 namespace {
+
 
 Datum worker_datum(const Slot& slot) {
   char name[64];
@@ -155,9 +157,33 @@ bool set_aside(const Queue* queue, const Segment& segment, int, const Slot& slot
   return true;
 }
 
-int64 settle_exhausted(Queue* queue) {
+struct AsideWork {
+  const Queue* queue;
+  const Segment* segment;
+  int segment_no;
+  const Slot* slot;
+  Place place;
+  bool done;
+};
+
+static void aside_body(void* argument) {
+  auto* w = static_cast<AsideWork*>(argument);
+  w->done = set_aside(w->queue, *w->segment, w->segment_no, *w->slot, w->place, SettleKind::kQuarantined, "max_attempts");
+}
+
+// A message that cannot be set aside must not keep others from it.
+static bool set_aside_used_up(AsideWork w, bool alone) {
+  if (!alone)
+    aside_body(&w);
+  else if (!in_subtransaction(aside_body, &w))
+    return false;
+  return w.done;
+}
+
+int64 settle_exhausted(Queue* queue, bool one_by_one) {
   int64 n = 0;
   bool pushed = push_snapshot_if_none();
+  offer_undone_after(clock_now() + kAsideAgain);
   auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
   for (int i = 0; i < queue->segment_count; i++) {
     Segment segment = open_segment(queue->heap[i], RowExclusiveLock);
@@ -166,8 +192,9 @@ int64 settle_exhausted(Queue* queue) {
     for (int l = 0; l < lane_count; l++) {
       LaneView view = view_lane(segment.map, lanes[l].lane);
       BlockNumber block = BlockNumberIsValid(view.low_block) ? view.low_block : lanes[l].first;
-      while (BlockNumberIsValid(block) && copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) {
+      while (BlockNumberIsValid(block)) {
         CHECK_FOR_INTERRUPTS();
+        if (!copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) raise_damaged_map(segment.map, block);
         resolve_copy(segment.heap, copy);
         TimestampTz now = clock_now();
         for (int k = 0; k < copy->count; k++) {
@@ -175,7 +202,7 @@ int64 settle_exhausted(Queue* queue) {
           bool lapsed = slot_phase(s, copy->status[k], now) == SlotPhase::kLapsed;
           bool due = slot_phase(s, copy->status[k], now) == SlotPhase::kDue;
           if ((lapsed && s.failures + 1 >= queue->max_attempts) || (due && s.failures >= queue->max_attempts))
-            n += set_aside(queue, segment, i, s, Place{block, static_cast<uint8>(k)}, SettleKind::kQuarantined, "max_attempts") ? 1 : 0;
+            n += set_aside_used_up(AsideWork{queue, &segment, i, &s, Place{block, static_cast<uint8>(k)}, false}, one_by_one) ? 1 : 0;
         }
         if (copy->ordinal * static_cast<uint64>(kSlotsPerPage) >= view.frontier) break;
         block = copy->next;
@@ -183,6 +210,7 @@ int64 settle_exhausted(Queue* queue) {
     }
     close_segment(segment, NoLock);
   }
+  offer_undone_after(0);
   pfree(copy);
   if (pushed) PopActiveSnapshot();
   return n;

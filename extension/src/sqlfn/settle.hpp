@@ -7,8 +7,12 @@
 namespace baton {
 
 // Sets aside messages whose attempts are used up, as far as the lanes' pages show any, in the current transaction (the
-// caller's: the mover gives it one of its own). Returns how many. (Messages that expire: worker/expire.cpp.)
-int64 settle_exhausted(Queue* queue);
+// caller's: the mover gives it one of its own). Returns how many. (Messages that expire: worker/expire.cpp.) one_by_one: in a
+// subtransaction each; those that fail are left as they are.
+int64 settle_exhausted(Queue* queue, bool one_by_one);
+
+// How long after a failure what could not be set aside is tried again.
+constexpr int64 kAsideAgain = 5 * USECS_PER_SEC;
 
 // Does a message whose expiry has passed go into quarantine? While the queue is held, nothing is dropped.
 inline bool keeps_expired(const Queue* queue) { return queue->keep_expired || queue->held; }

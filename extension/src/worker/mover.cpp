@@ -87,10 +87,16 @@ void sweep_body(void* argument) {
   if (queue) (void)sweep_queue(queue, w->forced, &w->exhausted);
 }
 
+struct ExhaustedWork {
+  int32 queue_id;
+  bool one_by_one;
+};
+
 void exhausted_body(void* argument) {
-  Queue* queue = find_queue_by_id(*static_cast<int32*>(argument));
+  auto* w = static_cast<ExhaustedWork*>(argument);
+  Queue* queue = find_queue_by_id(w->queue_id);
   // A copy that is not meant to work decides nothing about its messages.
-  if (queue && queue->at_home && claims_enabled) (void)settle_exhausted(queue);
+  if (queue && queue->at_home && claims_enabled) (void)settle_exhausted(queue, w->one_by_one);
 }
 
 // ---- what the hints say
@@ -377,10 +383,17 @@ int settle_prepared(StepRunner run) {
 
 bool sweep_one(StepRunner run, int32 queue_id, bool forced) {
   SweepWork w{queue_id, forced, 0};
+  next_step_is_of(queue_id);
   bool swept = run(forced ? Step::kForcedSweep : Step::kSweep, sweep_body, &w);
   if (w.exhausted == 0) return swept;
   // Own transaction: a settlement that fails must not undo what the sweep wrote down.
-  return run(Step::kExhausted, exhausted_body, &queue_id) && swept;
+  ExhaustedWork e{queue_id, false};
+  next_step_is_of(queue_id);
+  if (run(Step::kExhausted, exhausted_body, &e)) return swept;
+  // One of them cannot be set aside, say because its row cannot be read: that step stays failed, for all to see.
+  e.one_by_one = true;
+  next_step_is_of(queue_id);
+  return run(Step::kExhaustedAlone, exhausted_body, &e) && swept;
 }
 
 }  // namespace baton

@@ -52,7 +52,10 @@ bool sweep_is_due(int32 id, TimestampTz now) {
 
 }  // namespace
 
-bool rotate_one(StepRunner run, int32 queue_id) { return run(Step::kRotate, rotate_body, &queue_id); }
+bool rotate_one(StepRunner run, int32 queue_id) {
+  next_step_is_of(queue_id);
+  return run(Step::kRotate, rotate_body, &queue_id);
+}
 
 void retention_round(StepRunner run) {
   int32* ids;

@@ -17,6 +17,7 @@ int my_slot = -1;
 WorkerKind my_kind = WorkerKind::kMover;
 uint64 my_generation = 0;
 bool extension_gone = false;
+int32 step_queue = 0;  // of the next step, or the one that runs; 0 = of none
 MemoryContext round_memory = nullptr;
 
 // What was last reported of each step, so that an error that stays fills no log.
@@ -26,8 +27,21 @@ struct Reported {
 };
 Reported reported[static_cast<int>(Step::kCount)];
 
-constexpr const char* kStepNames[] = {"prepared", "queues", "due",       "sweep",        "exhausted", "wake",
-                                      "rotate",   "names",  "old names", "forced sweep", "expire",    "quarantined"};
+constexpr const char* kStepNames[] = {
+    "prepared",
+    "queues",
+    "due",
+    "sweep",
+    "exhausted",
+    "exhausted alone",
+    "wake",
+    "rotate",
+    "names",
+    "old names",
+    "forced sweep",
+    "expire",
+    "quarantined",
+};
 static_assert(sizeof(kStepNames) / sizeof(kStepNames[0]) == static_cast<int>(Step::kCount));
 static_assert(static_cast<int>(Step::kCount) <= kWorkerSteps);
 
@@ -131,7 +145,8 @@ StepStatus* my_step(Step step) {
   return &s.steps[n];
 }
 
-void note_error(Step step, const char* text) {
+void note_error(Step step, const char* message) {
+  const char* text = step_queue != 0 ? psprintf("queue %d: %s", step_queue, message) : message;
   LWLockAcquire(shared->worker_lock, LW_EXCLUSIVE);
   StepStatus* st = my_step(step);
   st->last_error = GetCurrentTimestamp();
@@ -150,7 +165,7 @@ void report_error(Step step, const ErrorData* e) {
   strlcpy(last.text, text, sizeof(last.text));
   last.at = now;
   ereport(WARNING, (errcode(e->sqlerrcode), errmsg("pg_baton: step \"%s\" failed: %s", step_name(step), text),
-                    e->detail ? errdetail_internal("%s", e->detail) : 0, e->hint ? errhint("%s", e->hint) : 0,
+                    step_queue != 0 ? errcontext("queue with the id %d", step_queue) : 0, e->detail ? errdetail_internal("%s", e->detail) : 0, e->hint ? errhint("%s", e->hint) : 0,
                     e->context ? errcontext("%s", e->context) : 0));
 }
 
@@ -222,6 +237,8 @@ void leave_if_not_wanted() {
   if (stop) leave_worker(ExitReason::kAsked);
   if (extension_gone) leave_worker(ExitReason::kExtensionAbsent);
 }
+
+void next_step_is_of(int32 queue_id) { step_queue = queue_id; }
 
 // Outside of a step there is nothing to cancel, and a cancel must not end the worker.
 static void heed_interrupts() {
@@ -298,6 +315,7 @@ bool run_in_worker(Step step, StepBody body, void* argument) {
   }
   PG_END_TRY();
   MemoryContextSwitchTo(context);
+  step_queue = 0;
   if (done) note_success(step);
   return done;
 }

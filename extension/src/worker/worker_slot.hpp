@@ -57,6 +57,7 @@ enum class Step : int {
   kDue,
   kSweep,
   kExhausted,
+  kExhaustedAlone,
   kWake,
   kRotate,
   kNames,
@@ -72,6 +73,9 @@ using StepBody = void (*)(void* argument);
 // Runs body in a transaction of its own, with a snapshot. True if it was committed. An error is rolled back, noted in the
 // heartbeat, reported, and stays inside.
 using StepRunner = bool (*)(Step step, StepBody body, void* argument);
+
+// The queue that the next step is about, by its id: its error says so. Only for that one step.
+void next_step_is_of(int32 queue_id);
 
 // The runner of a background worker. Holds the extension's object locked while the body runs and does not run it when the
 // extension is absent, being changed, or newer than the library.
