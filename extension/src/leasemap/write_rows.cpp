@@ -163,8 +163,8 @@ void write_bucketed(const Queue* queue, Envelope** rows, int count, TimestampTz 
 
 }  // namespace
 
-bool waits_in_bucket(TimestampTz due, TimestampTz now) {
-  return due - now > static_cast<int64>(soon_ms) * 1000 && OidIsValid(shared_table_oid(SharedKind::kLater, 0));
+bool waits_in_bucket(const Queue* queue, TimestampTz due, TimestampTz now) {
+  return queue->has_buckets && due - now > static_cast<int64>(soon_ms) * 1000;
 }
 
 void write_shared_rows(const Queue* queue, const SharedTable& table, Envelope** rows, int count) {
@@ -213,7 +213,7 @@ void write_rows(Queue* queue, Envelope* rows, int count, int64* ids) {
       if (row->nulls[kRowId]) row->values[kRowId] = Int64GetDatum(nextval_internal(queue->id_sequence, false));
       row->nulls[kRowId] = false;
       if (ids) ids[done + i] = DatumGetInt64(row->values[kRowId]);
-      if (row->due != 0 && !row->claim && waits_in_bucket(row->due, now)) {
+      if (row->due != 0 && !row->claim && waits_in_bucket(queue, row->due, now)) {
         later_rows[later_count++] = row;
         continue;
       }

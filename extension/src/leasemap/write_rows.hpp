@@ -27,7 +27,8 @@ void write_rows(Queue* queue, Envelope* rows, int count, int64* ids);
 // Writes rows that have their ids into a shared table, each into the lane that its place demands.
 void write_shared_rows(const Queue* queue, const SharedTable& table, Envelope** rows, int count);
 
-// Is the time so far ahead that the message waits in a bucket? False where this database's SQL has none.
-bool waits_in_bucket(TimestampTz due, TimestampTz now);
+// Is the time so far ahead that the message waits in a bucket? False where this database's SQL has none. May be asked under
+// a page lock.
+bool waits_in_bucket(const Queue* queue, TimestampTz due, TimestampTz now);
 
 }  // namespace baton

@@ -201,6 +201,7 @@ bool find_relations(Queue* q) {
     q->map[n] = find_map(heap);
     relation_close(heap, AccessShareLock);
   }
+  q->has_buckets = OidIsValid(get_relname_relid("later_0", data));
   snprintf(name, NAMEDATALEN, "q%d_id", q->id);
   q->id_sequence = get_relname_relid(name, data);
   if (!OidIsValid(q->id_sequence))

@@ -47,6 +47,7 @@ struct Queue {
   bool notify;
   bool held;                        // a legal hold: nothing that is retained may go
   TimestampTz rotation_held_until;  // no truncation before; 0 = not held
+  bool has_buckets;  // this database's SQL has due-time buckets
   Oid id_sequence;
   Oid heap[kMaxSegments];
   Oid map[kMaxSegments];  // as of the last load; InvalidOid while unknown

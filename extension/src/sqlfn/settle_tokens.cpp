@@ -97,7 +97,7 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
         s->outcome = Outcome::kExpired;
         break;
       }
-      s->deferred = wait > 0 && waits_in_bucket(s->due, s->now);
+      s->deferred = wait > 0 && waits_in_bucket(q, s->due, s->now);
       if (s->deferred) {
         settle(SettleKind::kDeferred);
         s->outcome = Outcome::kScheduled;
