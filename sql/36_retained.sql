@@ -50,3 +50,29 @@ CREATE TABLE baton_internal.retained_note (
     truncated_at timestamptz
 );
 INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
+
+-- One attempt at truncating a retained table that nothing keeps. Returns how many were.
+CREATE FUNCTION baton_internal.reclaim_retained() RETURNS integer
+    AS 'MODULE_PATHNAME', 'baton_reclaim_retained' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION baton.hold(queue text, reason text) RETURNS void
+    AS 'MODULE_PATHNAME', 'baton_hold' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.hold IS 'legal hold: nothing that is retained of the queue goes, and it cannot be dropped';
+CREATE FUNCTION baton.unhold(queue text, reason text DEFAULT NULL) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'baton_unhold' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.unhold IS 'end the legal hold; true if there was one';
+
+CREATE FUNCTION baton.retained(
+    queue text, from_time timestamptz DEFAULT NULL, until_time timestamptz DEFAULT NULL, ids bigint[] DEFAULT NULL, max_items integer DEFAULT NULL)
+    RETURNS TABLE (id bigint, settled_at timestamptz, drop_at timestamptz, worker text, generation bigint, failures integer,
+                   message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz,
+                   headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)
+    AS 'MODULE_PATHNAME', 'baton_retained' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1000;
+COMMENT ON FUNCTION baton.retained IS 'acknowledged messages that are kept; columns you may not see in the queue''s view are NULL';
+CREATE FUNCTION baton.replay(
+    queue text, from_time timestamptz DEFAULT NULL, until_time timestamptz DEFAULT NULL, message_class text DEFAULT NULL,
+    routing_key text DEFAULT NULL, ids bigint[] DEFAULT NULL, dry_run boolean DEFAULT true, rate integer DEFAULT NULL,
+    max_items integer DEFAULT 100000, reason text DEFAULT NULL)
+    RETURNS TABLE (messages bigint, bytes bigint, oldest timestamptz, newest timestamptz, last_due timestamptz, was_dry_run boolean)
+    AS 'MODULE_PATHNAME', 'baton_replay' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION baton.replay IS 'offer retained messages again, each as a new message; a dry run unless dry_run => false';

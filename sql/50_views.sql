@@ -171,24 +171,6 @@ COMMENT ON VIEW baton.in_flight IS 'who holds what, for how long, started or not
 COMMENT ON COLUMN baton.in_flight.held IS 'time since the claim';
 COMMENT ON COLUMN baton.in_flight.running IS 'time since baton.start; NULL: not started';
 
-CREATE VIEW baton.segments AS
-SELECT s.name AS queue, s.segment,
-       CASE WHEN m.open_seq = 0 AND c.unsettled + c.settled = 0 THEN 'empty'
-            WHEN m.open_seq > 0 AND m.open_seq = pg_catalog.max(m.open_seq) OVER (PARTITION BY s.queue_id) THEN 'writing'
-            WHEN c.unsettled > 0 THEN 'draining'
-            ELSE 'drained'
-       END AS state,
-       c.unsettled, c.settled,
-       pg_catalog.pg_size_pretty(pg_catalog.pg_table_size(s.heap)) AS messages_size,
-       pg_catalog.pg_size_pretty(pg_catalog.pg_indexes_size(s.heap)) AS map_size,
-       m.open_seq, m.epoch
-FROM baton_internal.visible_segment s
-CROSS JOIN LATERAL baton_internal.map_meta(s.heap) m
-CROSS JOIN LATERAL (SELECT k.ready + k.scheduled + k.claimed + k.settling + k.uncommitted + k.inactive + k.expired AS unsettled, k.settled
-                    FROM baton_internal.map_counts(s.heap) k) c
-ORDER BY s.name, s.segment;
-COMMENT ON VIEW baton.segments IS 'the ring of each queue: where new messages go, what is left in older segments, what waits to be reclaimed';
-
 -- Quarantined messages. What the reader may not see of the queue's view is not shown here either.
 CREATE VIEW baton_internal.visible_quarantined WITH (security_barrier) AS
 SELECT d.queue_id, d.id, d.quarantined_at, d.cause, d.reason, d.worker, d.generation, d.failures,

@@ -172,6 +172,7 @@ SELECT 'queues',
        END,
        pg_catalog.concat_ws('; ', pg_catalog.format('%s you may look at', pg_catalog.count(*)),
                  'damaged: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE NOT q.sound),
+                 'on hold: ' || pg_catalog.string_agg(pg_catalog.format('%s (%s)', q.name, q.held), ', ' ORDER BY q.name) FILTER (WHERE q.held IS NOT NULL),
                  'restored, need baton.adopt: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE NOT q.at_home),
                  'paused: ' || pg_catalog.string_agg(q.name, ', ' ORDER BY q.name) FILTER (WHERE q.paused))
 FROM baton_internal.visible_queue q

@@ -77,6 +77,8 @@ $$
   SELECT baton.fence('orders');                                    -- kill every token at once
   SELECT baton.adopt('orders');                                    -- this copy is meant to work
   SELECT baton.activate('orders');                                 -- replicated work is ready
+  SELECT * FROM baton.replay('orders', from_time => '2026-11-30 08:00');              -- dry run
+  SELECT baton.hold('orders', 'case 4711');     SELECT baton.unhold('orders');
   SELECT baton.hold_rotation('2 h', 'orders');                     -- no truncation: for a dump
   SELECT baton.drop_queue('orders');                               -- refuses while work is in it
   SELECT * FROM baton.check('orders');                             -- no row: sound
@@ -97,6 +99,7 @@ $$
   TABLE baton_queue.orders;      the unsettled messages of a queue
   SELECT * FROM baton.explain_message('orders', 42);               -- why does it not run
   SELECT * FROM baton.quarantined('orders');
+  SELECT * FROM baton.retained('orders', from_time => now() - interval '1 hour');
   SELECT * FROM baton.evidence('orders', 42);                      -- what failed attempts said
   SELECT baton.backlog('orders');                                  -- for autoscalers
 $$

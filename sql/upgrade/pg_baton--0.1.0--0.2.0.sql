@@ -80,6 +80,17 @@ REVOKE ALL ON FUNCTION baton_internal.make_retained_table(integer) FROM PUBLIC;
 SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 35) n;
 @create TABLE baton_internal.retained_note
 INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
+@create FUNCTION baton_internal.reclaim_retained
+REVOKE ALL ON FUNCTION baton_internal.reclaim_retained() FROM PUBLIC;
+@create FUNCTION baton.hold
+@create FUNCTION baton.unhold
+@create FUNCTION baton.retained
+@create FUNCTION baton.replay
+
+@create FUNCTION baton_internal.kept_by
+REVOKE ALL ON FUNCTION baton_internal.kept_by(regclass) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION baton_internal.kept_by(regclass) TO PUBLIC;
+@create VIEW baton_internal.visible_shared
 
 -- Messages that expire: kept in quarantine where the queue says so, and counted.
 ALTER TABLE baton_data.quarantined

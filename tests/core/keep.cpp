@@ -68,7 +68,50 @@ TEST_CASE("a full ring overrides the horizon after the grace, and nothing else")
   CHECK(keep_segment(f) == Keep::kHorizon);
 }
 
+namespace {
+
+RetainedFacts passed() {
+  RetainedFacts f{};
+  f.passed_xid = 100;
+  f.horizon = 101;
+  f.grace_us = 60;
+  return f;
+}
+
+}  // namespace
+
+TEST_CASE("each condition keeps a retained table by itself") {
+  auto kept = [](auto change) {
+    RetainedFacts f = passed();
+    change(f);
+    return keep_retained(f);
+  };
+  CHECK(kept([](RetainedFacts&) {}) == Keep::kNothing);
+  CHECK(kept([](RetainedFacts& f) { f.empty = true; }) == Keep::kEmpty);
+  for (Keep row : {Keep::kRetention, Keep::kReplayWindow, Keep::kHold, Keep::kOpenTransaction}) CHECK(kept([&](RetainedFacts& f) { f.row = row; }) == row);
+  CHECK(kept([](RetainedFacts& f) { f.rotation_held = true; }) == Keep::kRotationHeld);
+  CHECK(kept([](RetainedFacts& f) { f.too_soon = true; }) == Keep::kInterval);
+  CHECK(kept([](RetainedFacts& f) { f.horizon = f.passed_xid; }) == Keep::kHorizon);
+}
+
+TEST_CASE("a snapshot is waited for up to the grace, a row, a hold and the clock for ever") {
+  RetainedFacts f = passed();
+  f.horizon = 1;
+  f.passed_us = f.grace_us - 1;
+  CHECK(keep_retained(f) == Keep::kHorizon);
+  f.passed_us = f.grace_us;
+  CHECK(keep_retained(f) == Keep::kNothing);
+  f.passed_us = INT64_MAX;
+  f.row = Keep::kHold;
+  CHECK(keep_retained(f) == Keep::kHold);
+  f.row = Keep::kRetention;
+  CHECK(keep_retained(f) == Keep::kRetention);
+  f.row = Keep::kNothing;
+  f.rotation_held = true;
+  CHECK(keep_retained(f) == Keep::kRotationHeld);
+}
+
 TEST_CASE("every condition has a word of its own") {
   for (int i = 0; i < static_cast<int>(Keep::kCount); i++)
-    for (int k = 0; k < i; k++) CHECK(std::strcmp(kKeeps[i].word, kKeeps[k].word) != 0);
+    for (int k = 0; k < i; k++) CHECK(std::strcmp(kKeepWords[i], kKeepWords[k]) != 0);
 }

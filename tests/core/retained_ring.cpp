@@ -1,4 +1,4 @@
-// Places of retained messages: never in a spare table, none of a window in two tables, and gone in good time.
+// Places of retained messages: each window has a table, which has time to be truncated before it is used again.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -32,39 +32,34 @@ TEST_CASE("a message goes to the shortest level that reaches, at its edges too")
   CHECK(retained_level(retained_table(kNow, kNow + 2 * kLongestRetention)) == kRetainedLevelCount - 1);
 }
 
-TEST_CASE("nothing is put into a spare table, and every other table takes something") {
-  for (int64_t now : kTimes)
+TEST_CASE("a table is given nothing for a whole window after its own has passed") {
+  for (int64_t start : kTimes)
     for (int level = 0; level < kRetainedLevelCount; level++) {
+      int64_t window = kRetainedLevels[level].window;
       int64_t from = level == 0 ? 0 : kRetainedLevels[level - 1].reach + 1;
-      bool used[kRetainedTablesPerLevel] = {};
-      for (int64_t length = from; length <= kRetainedLevels[level].reach; length += kRetainedLevels[level].window / 7 + 1) {
-        int table = retained_table(now, now + length);
-        REQUIRE(retained_level(table) == level);
-        CHECK(!retained_is_spare(table, now));
-        used[table % kRetainedTablesPerLevel] = true;
-      }
-      CHECK(!retained_is_spare(retained_table(now, now + kRetainedLevels[level].reach), now));
-      int count = 0;
-      for (bool u : used) count += u ? 1 : 0;
-      CHECK(count <= kRetainedTablesPerLevel - 1);
+      int table = retained_table(start, start + kRetainedLevels[level].reach);
+      REQUIRE(retained_level(table) == level);
+      int64_t passed = (retained_window(level, start + kRetainedLevels[level].reach) + 1) * window;
+      for (int64_t now = passed; now < passed + window; now += window / 13)
+        for (int64_t length = from; length <= kRetainedLevels[level].reach; length += window / 7) CHECK(retained_table(now, now + length) != table);
+      CHECK(retained_table(passed + window - 1, passed + window - 1 + kRetainedLevels[level].reach) != table);
+      CHECK(retained_table(passed + window, passed + window + kRetainedLevels[level].reach) == table);
     }
 }
 
-TEST_CASE("a message's table becomes the spare when its window has passed, for one window") {
+TEST_CASE("messages in one table are of one window, until it comes round again") {
   for (int64_t now : kTimes)
     for (int level = 0; level < kRetainedLevelCount; level++) {
       int64_t window = kRetainedLevels[level].window;
-      int64_t drop_at = now + kRetainedLevels[level].reach;
-      int table = retained_table(now, drop_at);
-      int64_t passed = (retained_window(level, drop_at) + 1) * window;
-      CHECK(passed > drop_at);
-      CHECK(passed - drop_at <= window);
-      CHECK(!retained_is_spare(table, passed - 1));
-      CHECK(retained_is_spare(table, passed));
-      CHECK(retained_spare_since(level, passed) == passed);
-      CHECK(retained_is_spare(table, passed + window - 1));
-      CHECK(retained_spare_since(level, passed + window - 1) == passed);
-      CHECK(!retained_is_spare(table, passed + window));
+      int64_t from = level == 0 ? 0 : kRetainedLevels[level - 1].reach + 1;
+      for (int64_t length = from; length < kRetainedLevels[level].reach; length += window / 5) {
+        int64_t drop_at = now + length;
+        int table = retained_table(now, drop_at);
+        CHECK(retained_table_of_window(level, retained_window(level, drop_at)) == table);
+        int64_t end = (retained_window(level, drop_at) + 1) * window;
+        CHECK(end > drop_at);
+        CHECK(end - drop_at <= window);
+      }
     }
 }
 

@@ -65,16 +65,16 @@ SELECT is(baton.ack(tok('b')), 'acked', 'a token outlives alter_queue');
 
 -- drop: not while work is in it
 SELECT is((SELECT count(*)::int FROM baton_queue.q), 1, 'one message is left, after its claim was rolled back, and one in quarantine');
-SELECT is(error_of($$SELECT baton.drop_queue('q')$$), E'55000: queue "q" is not empty\nDETAIL: It holds 1 unsettled and 1 quarantined messages.\nHINT: SELECT baton.drop_queue(''q'', discard => true) drops them with the queue.', 'refused while work is in it');
+SELECT is(error_of($$SELECT baton.drop_queue('q')$$), E'55000: queue "q" is not empty\nDETAIL: It holds 1 unsettled, 1 quarantined and 1 retained messages.\nHINT: SELECT baton.drop_queue(''q'', discard => true) drops them with the queue.', 'refused while work is in it');
 SELECT is((SELECT count(*)::int FROM baton_queue.q), 1, 'which is still there');
 SELECT baton.create_queue('held queue') \gset
 SELECT put('held queue', 2) \gset
 SELECT hold('c', 'held queue') \gset
 SELECT is(baton.ack(tok('c')), 'acked', 'one of two is settled');
 SELECT hold('c', 'held queue') \gset
-SELECT alike(error_of($$SELECT baton.drop_queue('held queue')$$), '%It holds 1 unsettled and 0 quarantined messages.%', 'a claimed message is work');
+SELECT alike(error_of($$SELECT baton.drop_queue('held queue')$$), '%It holds 1 unsettled, 0 quarantined and 0 retained messages.%', 'a claimed message is work');
 SELECT is((SELECT outcome FROM baton.hand_back(ARRAY[tok('c')])), 'handed_back', 'handed back');
-SELECT alike(error_of($$SELECT baton.drop_queue('held queue')$$), '%It holds 1 unsettled and 0 quarantined messages.%', 'a ready message is work');
+SELECT alike(error_of($$SELECT baton.drop_queue('held queue')$$), '%It holds 1 unsettled, 0 quarantined and 0 retained messages.%', 'a ready message is work');
 SELECT hold('c', 'held queue') \gset
 BEGIN;
 SELECT is(baton.ack(tok('c')), 'acked', 'settled by this transaction');

@@ -23,30 +23,14 @@ enum class Keep : uint8_t {
   kCount,
 };
 
-struct KeepEntry {
-  const char* word;
-  const char* meaning;
-};
-
 // By Keep. A word never changes: scripts compare it.
-constexpr KeepEntry kKeeps[] = {
-    {"nothing", "nothing: it is truncated at the next opportunity"},
-    {"empty", "there is nothing in it"},
-    {"newest", "messages are being put into it"},
-    {"unsettled", "a message in it waits to be claimed"},
-    {"claim", "a message in it is under a lease, or was until the lease ended"},
-    {"open transaction", "a transaction that put in or settled a message has not ended"},
-    {"deadline", "the lease of a settled message runs: its token must be answered"},
-    {"replay window", "a retained message in it can be replayed"},
-    {"retention", "a retained message in it is kept"},
-    {"hold", "a queue with retained messages in it is on hold"},
-    {"hold_rotation", "truncation is put off by hold_rotation"},
-    {"interval", "another one was truncated a moment ago"},
-    {"horizon", "an open snapshot may see what was in it"},
+constexpr const char* kKeepWords[] = {
+    "nothing", "empty",         "newest",    "unsettled", "claim",         "open transaction", "deadline",
+    "replay window", "retention", "hold",      "hold_rotation", "interval",         "horizon",
 };
-static_assert(sizeof(kKeeps) / sizeof(kKeeps[0]) == static_cast<int>(Keep::kCount));
+static_assert(sizeof(kKeepWords) / sizeof(kKeepWords[0]) == static_cast<int>(Keep::kCount));
 
-constexpr const KeepEntry& keep_entry(Keep k) { return kKeeps[static_cast<int>(k)]; }
+constexpr const char* keep_word(Keep k) { return kKeepWords[static_cast<int>(k)]; }
 
 struct SegmentFacts {
   bool newest;
@@ -74,6 +58,30 @@ constexpr Keep keep_segment(const SegmentFacts& f) {
   if (f.deadline_ahead) return Keep::kDeadline;
   if (f.rotation_held) return Keep::kRotationHeld;
   if (!horizon_passed(f) && !may_force(f)) return Keep::kHorizon;
+  if (f.too_soon) return Keep::kInterval;
+  return Keep::kNothing;
+}
+
+struct RetainedFacts {
+  bool empty;
+  Keep row;             // why the first row found that may not go may not; kNothing: all may
+  bool rotation_held;
+  bool too_soon;        // since the last truncation of such a table
+  uint64_t passed_xid;  // assigned when every row was found to be past its time; 0: not found yet
+  uint64_t horizon;
+  int64_t passed_us;    // since then
+  int64_t grace_us;
+};
+
+// A row past its time is owed to nobody. A snapshot from before that may still expect it, and is waited for, up to the
+// grace; one that is older gets an error from the guard.
+constexpr bool horizon_passed(const RetainedFacts& f) { return f.passed_xid < f.horizon; }
+
+constexpr Keep keep_retained(const RetainedFacts& f) {
+  if (f.empty) return Keep::kEmpty;
+  if (f.row != Keep::kNothing) return f.row;
+  if (f.rotation_held) return Keep::kRotationHeld;
+  if (!horizon_passed(f) && f.passed_us < f.grace_us) return Keep::kHorizon;
   if (f.too_soon) return Keep::kInterval;
   return Keep::kNothing;
 }

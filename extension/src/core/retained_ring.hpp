@@ -1,9 +1,8 @@
 // Where an acknowledged message is kept: in one of the retained tables, shared by all queues of a database and placed by
 // the time at which the message may go. A table belongs to a level (how long its messages are kept) and takes those that
 // may go in one window of time; when the window has passed, the table as a whole can be truncated. Windows take turns on
-// a level's tables. What is put in now goes to the window that is running or to one of the next four; the sixth table is
-// the spare: its window is the one that passed last, nothing is put into it before another window has passed, and it is
-// the only one that is looked at for truncation.
+// a level's tables. What is put in now goes to the window that is running or to one of the next four; the sixth table,
+// whose window passed last, is given nothing for a whole window: the time in which to truncate it.
 //
 // The price of whole tables: a message stays up to a window longer than it has to, at most three times its time.
 //
@@ -43,10 +42,5 @@ constexpr int retained_table(int64_t now, int64_t drop_at) {
   while (level < kRetainedLevelCount - 1 && drop_at - now > kRetainedLevels[level].reach) level++;
   return retained_table_of_window(level, retained_window(level, drop_at));
 }
-
-// The spare of a level, and since when it has been that.
-constexpr int retained_spare(int level, int64_t now) { return retained_table_of_window(level, retained_window(level, now) - 1); }
-constexpr int64_t retained_spare_since(int level, int64_t now) { return retained_window(level, now) * kRetainedLevels[level].window; }
-constexpr bool retained_is_spare(int table, int64_t now) { return retained_spare(retained_level(table), now) == table; }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "guard.hpp"
 
 #include "../pg/xid_status.hpp"
+#include "../retained/tables.hpp"
 #include "map.hpp"
 
 namespace baton {
@@ -28,6 +29,12 @@ bool is_segment(Oid relation) {
   return OidIsValid(data_schema) && get_rel_namespace(relation) == data_schema && get_rel_relkind(relation) == RELKIND_RELATION;
 }
 
+// A retained table has no map: its guard is in a table of notes, read as committed by now.
+uint64 guard_of_retained(Oid relation) {
+  int n = retained_number(relation);
+  return n < 0 ? 0 : read_retained_note(n).guard_xid;
+}
+
 // Read by hand: the guard must not make a metapage, and must not fail where there is none.
 uint64 guard_of(Oid relation) {
   Relation heap = try_relation_open(relation, AccessShareLock);
@@ -44,6 +51,8 @@ uint64 guard_of(Oid relation) {
       UnlockReleaseBuffer(buf);
     }
     relation_close(map, AccessShareLock);
+  } else {
+    guard = guard_of_retained(relation);
   }
   relation_close(heap, AccessShareLock);
   return guard;
@@ -76,8 +85,10 @@ bool check_permissions(BATON_CHECK_PERMS_PARAMS) {
 void check_guard(Oid relation, Snapshot snapshot) {
   if (!is_segment(relation) || !snapshot_is_older(snapshot, guard_of(relation))) return;
   ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-                  errmsg("segment \"%s\" was reclaimed after this transaction's snapshot was taken", get_rel_name(relation)),
-                  errdetail("Messages that the snapshot should see are gone from it, settled since."),
+                  errmsg("%s \"%s\" was reclaimed after this transaction's snapshot was taken", retained_number(relation) < 0 ? "segment" : "table",
+                         get_rel_name(relation)),
+                  retained_number(relation) < 0 ? errdetail("Messages that the snapshot should see are gone from it, settled since.")
+                                                : errdetail("Retained messages that the snapshot should see are gone from it; their time is over."),
                   errhint("Start the transaction, or the dump, again.")));
 }
 

@@ -31,8 +31,7 @@ constexpr int64 kIdleShared = 3600 * USECS_PER_SEC;     // a smaller one when it
 
 enum class Fate { kStays, kGoes, kForced };
 
-// Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
-Fate fate_of(Relation heap, const RingMember& m, const Drain& d, bool ring_full, TimestampTz drained_at, uint64* guard) {
+SegmentFacts facts_of(Relation heap, const RingMember& m, const Drain& d, bool ring_full, TimestampTz drained_at) {
   SegmentFacts f;
   memset(&f, 0, sizeof(f));
   f.unsettled = d.unsettled;
@@ -45,14 +44,21 @@ Fate fate_of(Relation heap, const RingMember& m, const Drain& d, bool ring_full,
   f.moved = d.moved;
   f.drained_us = GetCurrentTimestamp() - drained_at;
   f.grace_us = static_cast<int64>(rotate_grace_ms) * 1000;
+  return f;
+}
+
+// Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
+Fate fate_of(const SegmentFacts& f, bool purged, uint64* guard) {
   if (keep_segment(f) != Keep::kNothing) return Fate::kStays;
-  *guard = d.purged ? f.horizon - 1 : f.newest_xid;
+  *guard = purged ? f.horizon - 1 : f.newest_xid;
   return horizon_passed(f) ? Fate::kGoes : Fate::kForced;
 }
 
 void truncate_segment(Relation heap, Fate fate, uint64 guard) {
   Oid map_oid = find_map(heap);
   truncate_as_owner(heap);
+  ereport(DEBUG1, (errmsg_internal("truncated \"%s\": every message in it is settled for good and no lease of theirs runs, %s", RelationGetRelationName(heap),
+                                   fate == Fate::kForced ? "the ring is full, and the grace for older snapshots is over" : "and every snapshot is newer")));
   if (fate == Fate::kForced) guard = U64FromFullTransactionId(GetTopFullTransactionId());
   if (guard == 0) return;
   Relation map = index_open(map_oid, NoLock);
@@ -79,7 +85,7 @@ bool rotate_segment(const RingMember& m, bool ring_full) {
   Locks locks;
   locks.count = 0;
   uint64 guard = 0;
-  if (fate_of(s.heap, m, d, ring_full, drained_at, &guard) != Fate::kStays) {
+  if (fate_of(facts_of(s.heap, m, d, ring_full, drained_at), d.purged, &guard) != Fate::kStays) {
     if (try_lock_table(&locks, s.heap) && find_map(s.heap) == map_oid) {
       CheckTableNotInUse(s.heap, "TRUNCATE");
       debug_here("rotate_locked");
@@ -92,7 +98,7 @@ bool rotate_segment(const RingMember& m, bool ring_full) {
       d = same ? look_at_map(nullptr, map, InvalidBlockNumber) : kUnknownDrain;
       d.rows_needed = rows_needed;
       index_close(map, NoLock);
-      Fate fate = same ? fate_of(s.heap, m, d, ring_full, drained_at, &guard) : Fate::kStays;
+      Fate fate = same ? fate_of(facts_of(s.heap, m, d, ring_full, drained_at), d.purged, &guard) : Fate::kStays;
       if (fate != Fate::kStays) {
         truncate_segment(s.heap, fate, guard);
         debug_here("rotate_truncated");
@@ -120,6 +126,32 @@ int rotate_ring(const Queue& q, QueueHint* hint, TimestampTz now) {
 }
 
 }  // namespace
+
+Keep segment_kept_by(Queue* queue, int n, TimestampTz* until) {
+  Queue q = *queue;
+  *until = 0;
+  TimestampTz now = GetCurrentTimestamp();
+  Ring ring;
+  Segment s;
+  // Whoever has locked a segment against looking keeps the whole ring.
+  if (!look_at_ring(q, &ring) || !try_open_segment(ring.members[n].heap, AccessShareLock, &s)) return Keep::kOpenTransaction;
+  const RingMember& m = ring.members[n];
+  Keep keep = Keep::kEmpty;
+  if (m.open_seq > 0) {
+    DrainNote note = read_drain_note(m.rel);
+    Drain d = look_at_map(s.heap, s.map, note.unsettled_at);
+    SegmentFacts f = facts_of(s.heap, m, d, ring.full, note.drained_at != 0 ? note.drained_at : now);
+    auto last = static_cast<TimestampTz>(pg_atomic_read_u64(&queue_hint(MyDatabaseId, q.id)->rotated_at));
+    f.newest = n == ring.newest;
+    f.rotation_held = q.rotation_held_until > clock_now();
+    f.too_soon = last != 0 && now - last < static_cast<int64>(rotate_min_interval_ms) * 1000;
+    keep = keep_segment(f);
+    if (keep == Keep::kDeadline) *until = d.last_deadline;
+    if (keep == Keep::kRotationHeld) *until = q.rotation_held_until;
+  }
+  close_segment(s, AccessShareLock);
+  return keep;
+}
 
 int rotate_queue(Queue* queue) {
   // The cached definition can be loaded anew whenever a lock is taken.

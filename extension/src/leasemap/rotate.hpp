@@ -1,6 +1,7 @@
 // Rotation: reclaiming the space of drained segments by truncation.
 #pragma once
 
+#include "../core/keep.hpp"
 #include "../pg/queue.hpp"
 #include "map.hpp"
 
@@ -9,5 +10,8 @@ namespace baton {
 // Truncates segments of the queue's ring that nobody can miss, in the current transaction; at most one per
 // pg_baton.rotate_min_interval. Never waits for a lock. Needs an active snapshot. Returns how many.
 int rotate_queue(Queue* queue);
+
+// What keeps segment n of the queue, as rotate_queue would decide now. *until: the end of a lease or of a hold; 0: no time.
+Keep segment_kept_by(Queue* queue, int n, TimestampTz* until);
 
 }  // namespace baton

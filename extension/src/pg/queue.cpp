@@ -272,6 +272,60 @@ Queue* load(Oid view, Queue* fresh, uint32 seen) {
                   errhint("SELECT name FROM baton.queues lists the queues you may see.")));
 }
 
+struct IdList {
+  int32* ids;
+  int count;
+  int room;
+};
+
+void add_id(IdList* list, int32 id) {
+  if (list->count == list->room) {
+    list->room = Max(64, list->room * 2);
+    Size bytes = sizeof(int32) * static_cast<Size>(list->room);
+    list->ids = static_cast<int32*>(list->ids ? repalloc(list->ids, bytes) : palloc(bytes));
+  }
+  list->ids[list->count++] = id;
+}
+
+struct HoldList {
+  IdList held;
+  TimestampTz rotation_until;
+};
+
+// In id order, as committed by now: the ordered scan takes a new catalog snapshot.
+void each_queue(void (*visit)(HeapTuple, TupleDesc, void*), void* argument) {
+  Oid internal = schemas().internal;
+  Oid table = OidIsValid(internal) ? get_relname_relid("queue", internal) : InvalidOid;
+  if (!OidIsValid(table)) return;
+  Relation rel = table_open(table, AccessShareLock);
+  Relation index = index_open(need_relation("queue_pkey", internal), AccessShareLock);
+  SysScanDesc scan = systable_beginscan_ordered(rel, index, nullptr, 0, nullptr);
+  while (HeapTuple t = systable_getnext_ordered(scan, ForwardScanDirection)) visit(t, RelationGetDescr(rel), argument);
+  systable_endscan_ordered(scan);
+  index_close(index, AccessShareLock);
+  table_close(rel, AccessShareLock);
+}
+
+void add_every_id(HeapTuple t, TupleDesc desc, void* list) { add_id(static_cast<IdList*>(list), DatumGetInt32(need(t, desc, "id"))); }
+
+void add_hold(HeapTuple t, TupleDesc desc, void* list) {
+  auto* l = static_cast<HoldList*>(list);
+  Datum d;
+  if (given(t, desc, "held", &d)) add_id(&l->held, DatumGetInt32(need(t, desc, "id")));
+  if (given(t, desc, "rotation_held_until", &d)) l->rotation_until = Max(l->rotation_until, DatumGetTimestampTz(d));
+}
+
+struct HoldReason {
+  int32 queue_id;
+  text* reason;
+};
+
+void find_hold(HeapTuple t, TupleDesc desc, void* argument) {
+  auto* r = static_cast<HoldReason*>(argument);
+  Datum d;
+  if (DatumGetInt32(need(t, desc, "id")) == r->queue_id && given(t, desc, "held", &d)) r->reason = DatumGetTextPCopy(d);
+}
+
 }  // namespace
 
 bool has_later_options() {
@@ -383,26 +437,22 @@ int32 incarnation_now(const Queue* queue) {
 }
 
 int list_queue_ids(int32** ids) {
-  Oid internal = schemas().internal;
-  int count = 0;
-  int room = 64;
-  *ids = static_cast<int32*>(palloc(sizeof(int32) * room));
-  Oid table = OidIsValid(internal) ? get_relname_relid("queue", internal) : InvalidOid;
-  if (!OidIsValid(table)) return 0;
-  Relation rel = table_open(table, AccessShareLock);
-  Relation index = index_open(need_relation("queue_pkey", internal), AccessShareLock);
-  SysScanDesc scan = systable_beginscan_ordered(rel, index, nullptr, 0, nullptr);
-  while (HeapTuple t = systable_getnext_ordered(scan, ForwardScanDirection)) {
-    if (count == room) {
-      room *= 2;
-      *ids = static_cast<int32*>(repalloc(*ids, sizeof(int32) * room));
-    }
-    (*ids)[count++] = DatumGetInt32(need(t, RelationGetDescr(rel), "id"));
-  }
-  systable_endscan_ordered(scan);
-  index_close(index, AccessShareLock);
-  table_close(rel, AccessShareLock);
-  return count;
+  IdList list = {static_cast<int32*>(palloc(sizeof(int32))), 0, 1};
+  each_queue(add_every_id, &list);
+  *ids = list.ids;
+  return list.count;
+}
+
+QueueHolds read_queue_holds() {
+  HoldList list = {{nullptr, 0, 0}, 0};
+  each_queue(add_hold, &list);
+  return QueueHolds{list.held.ids, list.held.count, list.rotation_until};
+}
+
+text* read_hold(int32 queue_id) {
+  HoldReason r = {queue_id, nullptr};
+  each_queue(find_hold, &r);
+  return r.reason;
 }
 
 bool read_definition(const char* name, Queue* out) { return read_row(name, 0, out); }

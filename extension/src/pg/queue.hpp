@@ -69,6 +69,15 @@ bool read_definition(const char* name, Queue* out);
 // Ids of all queues of this database, in id order; palloc'd.
 int list_queue_ids(int32** ids);
 
+// Holds of all queues of this database, as committed by now.
+struct QueueHolds {
+  int32* held;  // ids of those on legal hold, in order; palloc'd
+  int count;
+  TimestampTz rotation_until;  // the latest of all; 0: none
+};
+QueueHolds read_queue_holds();
+text* read_hold(int32 queue_id);  // the reason of a queue's legal hold, nullptr for none
+
 // The privileges of a queue are those of its view. Raises 42501 naming the queue and the privilege.
 void check_privilege(const Queue* queue, AclMode mode);
 bool has_privilege(const Queue* queue, AclMode mode);

@@ -70,6 +70,7 @@ void write_retained_note(int table, const RetainedNote& note) {
     values[kNoteTruncatedAt] = TimestampTzGetDatum(note.truncated_at);
     HeapTuple changed = heap_form_tuple(RelationGetDescr(notes), values, nulls);
     CatalogTupleUpdate(notes, &t->t_self, changed);
+    CommandCounterIncrement();
   }
   systable_endscan(scan);
   table_close(notes, NoLock);

@@ -3,6 +3,7 @@
 // never looked up. On an error the abort of the (sub)transaction restores user, settings and SPI.
 #include "../core/wheel.hpp"
 #include "../leasemap/shared_tables.hpp"
+#include "../retained/read.hpp"
 #include "as_owner.hpp"
 #include "queue_options.hpp"
 
@@ -249,14 +250,26 @@ void refuse_to_discard(const Queue* q) {
   int64 quarantined = 0;
   fetch_int64(psprintf("SELECT pg_catalog.count(*) FROM baton_data.quarantined WHERE queue_id = %d", q->id),
               &quarantined);
-  if (unsettled == 0 && quarantined == 0) return;
+  int64 retained = count_retained(q->id);
+  if (unsettled == 0 && quarantined == 0 && retained == 0) return;
   ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("queue \"%s\" is not empty", q->name),
-                  errdetail("It holds " INT64_FORMAT " unsettled and " INT64_FORMAT " quarantined messages.", unsettled,
-                            quarantined),
+                  errdetail("It holds " INT64_FORMAT " unsettled, " INT64_FORMAT " quarantined and " INT64_FORMAT
+                            " retained messages.",
+                            unsettled, quarantined, retained),
                   errhint("SELECT baton.drop_queue(%s, discard => true) drops them with the queue.",
                           quote_literal_cstr(q->name))));
 }
 
+void refuse_to_drop_held(const Queue* q) {
+  text* held = read_hold(q->id);
+  if (!held) return;
+  ereport(ERROR,
+          (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("queue \"%s\" is on hold", q->name),
+           errdetail("Its reason is \"%s\".", text_to_cstring(held)), errhint("Let baton.unhold end the hold first.")));
+}
+
+// Retained messages of the queue stay in the tables of all queues until their time is over. Nobody can name them any
+// more: ids of queues are not used again.
 void drop_relations(const Queue* q, Oid view) {
   if (OidIsValid(view)) run(psprintf("DROP VIEW baton_queue.%s", quote_identifier(q->name)));
   for (int n = 0; n < q->segment_count; n++)
@@ -436,6 +449,7 @@ BATON_SQL_FUNCTION(baton_drop_queue)
   if (!mine)
     ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of queue \"%s\" to drop it", name)));
 
+  refuse_to_drop_held(&q);
   Elevated e = become_extension_owner();
   if (!discard) {
     // Once without a lock, so that a refusal disturbs nobody, and once when no transaction can add any more.
@@ -445,6 +459,9 @@ BATON_SQL_FUNCTION(baton_drop_queue)
     if (OidIsValid(segment_oid(q.id, n)))
       run(psprintf("LOCK TABLE ONLY baton_data.q%d_%d IN ACCESS EXCLUSIVE MODE", q.id, n));
   if (!discard) refuse_to_discard(&q);
+  // Whoever puts the queue on hold has its view locked.
+  if (OidIsValid(view)) LockRelationOid(view, AccessExclusiveLock);
+  refuse_to_drop_held(&q);
   drop_relations(&q, view);
   become_caller(e);
   PG_RETURN_BOOL(true);

@@ -99,6 +99,7 @@ void maintain(Scope* scope) {
     (void)rotate_one(run_in_procedure, scope->ids[i]);
   }
   if (!superuser()) return;
+  keep_retained_tables(run_in_procedure);
   keep_worker_names(run_in_procedure);
   expire_quarantined(run_in_procedure);
 }

@@ -7,6 +7,7 @@
 #include "../leasemap/rotate.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
+#include "../retained/reclaim.hpp"
 #include "expire.hpp"
 #include "mover.hpp"
 #include "names.hpp"
@@ -24,6 +25,10 @@ void rotate_body(void* argument) {
   // The definition may have been loaded anew meanwhile.
   if ((queue = find_queue_by_id(id)) != nullptr) (void)move_on_early(queue);
 }
+
+void retained_body(void*) { (void)reclaim_retained(); }
+
+void retained_index_body(void* more) { *static_cast<bool*>(more) = sum_up_retained(); }
 
 // ---- forced sweeps
 
@@ -57,11 +62,18 @@ bool rotate_one(StepRunner run, int32 queue_id) {
   return run(Step::kRotate, rotate_body, &queue_id);
 }
 
+void keep_retained_tables(StepRunner run) {
+  (void)run(Step::kRetained, retained_body, nullptr);
+  bool more = true;
+  while (more && run(Step::kRetainedIndex, retained_index_body, &more)) continue;
+}
+
 void retention_round(StepRunner run) {
   int32* ids;
   int count;
   if (!list_queues(run, &ids, &count)) return;
   for (int i = 0; i < count; i++) (void)rotate_one(run, ids[i]);
+  keep_retained_tables(run);
   keep_worker_names(run);
   expire_quarantined(run);
   TimestampTz start = GetCurrentTimestamp();

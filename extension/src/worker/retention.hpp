@@ -8,5 +8,7 @@ namespace baton {
 void retention_round(StepRunner run);
 // Parts of it, for CALL baton.maintain().
 bool rotate_one(StepRunner run, int32 queue_id);
+// Reclaims retained tables and keeps their indexes up to date.
+void keep_retained_tables(StepRunner run);
 
 }  // namespace baton

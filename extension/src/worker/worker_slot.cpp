@@ -36,6 +36,8 @@ constexpr const char* kStepNames[] = {
     "exhausted alone",
     "wake",
     "rotate",
+    "retained",
+    "retained index",
     "names",
     "old names",
     "forced sweep",

@@ -60,6 +60,8 @@ enum class Step : int {
   kExhaustedAlone,
   kWake,
   kRotate,
+  kRetained,
+  kRetainedIndex,
   kNames,
   kOldNames,
   kForcedSweep,

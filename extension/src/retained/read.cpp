@@ -1,0 +1,82 @@
+// See read.hpp. The statement names only tables that are not empty: planning all of them would cost more than most reads.
+#include "read.hpp"
+
+#include "../pg/clock.hpp"
+
+namespace baton {
+namespace {
+
+bool has_rows(Oid oid) {
+  Relation table = OidIsValid(oid) ? try_relation_open(oid, AccessShareLock) : nullptr;
+  if (!table) return false;
+  bool any = RelationGetNumberOfBlocks(table) > 0;
+  relation_close(table, AccessShareLock);
+  return any;
+}
+
+void add_tables(StringInfo s) {
+  const char* join = "";
+  for (int n = 0; n < kRetainedTables; n++) {
+    if (!has_rows(retained_table_oid(n))) continue;
+    appendStringInfo(s, "%sSELECT * FROM baton_data.retained_%d", join, n);
+    join = " UNION ALL ";
+  }
+}
+
+// The planner has no statistics of these tables and would not trust their index.
+void prefer_index() {
+  constexpr const char* kSettings[] = {"enable_seqscan", "jit"};
+  for (const char* setting : kSettings)
+    set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+}  // namespace
+
+Portal open_retained(const RetainedFilter& filter, const char* columns, const char* tail) {
+  StringInfoData tables;
+  initStringInfo(&tables);
+  add_tables(&tables);
+  if (tables.len == 0) return nullptr;
+  StringInfoData s;
+  initStringInfo(&s);
+  appendStringInfo(&s, "SELECT %s FROM (%s) r WHERE r.queue_id = $1", columns, tables.data);
+  Oid types[] = {INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT8ARRAYOID, TIMESTAMPTZOID};
+  Datum values[] = {Int32GetDatum(filter.queue_id),          TimestampTzGetDatum(filter.from),
+                    TimestampTzGetDatum(filter.until),       PointerGetDatum(filter.message_class),
+                    PointerGetDatum(filter.routing_key),     filter.ids,
+                    TimestampTzGetDatum(clock_now())};
+  constexpr int kCount = sizeof(types) / sizeof(types[0]);
+  char nulls[kCount + 1] = "       ";
+  if (filter.has_from) appendStringInfoString(&s, " AND r.settled_at >= $2");
+  if (filter.has_until) appendStringInfoString(&s, " AND r.settled_at < $3");
+  if (filter.message_class)
+    appendStringInfoString(&s, " AND r.message_class = $4");
+  else
+    nulls[3] = 'n';
+  if (filter.routing_key)
+    appendStringInfoString(&s, " AND r.routing_key = $5");
+  else
+    nulls[4] = 'n';
+  if (filter.has_ids)
+    appendStringInfoString(&s, " AND r.id = ANY ($6)");
+  else
+    nulls[5] = 'n';
+  appendStringInfo(&s, " %s", tail);
+  prefer_index();
+  return SPI_cursor_open_with_args(nullptr, s.data, kCount, types, values, nulls, true, 0);
+}
+
+int64 count_retained(int32 queue_id) {
+  RetainedFilter filter;
+  memset(&filter, 0, sizeof(filter));
+  filter.queue_id = queue_id;
+  Portal cursor = open_retained(filter, "pg_catalog.count(*)", "AND r.drop_at > $7");
+  if (!cursor) return 0;
+  SPI_cursor_fetch(cursor, true, 1);
+  bool isnull;
+  int64 n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+  SPI_cursor_close(cursor);
+  return n;
+}
+
+}  // namespace baton
