@@ -1,16 +1,20 @@
 // See read.hpp. The statement names only tables that are not empty: planning all of them would cost more than most reads.
+// An empty one is asked for its guard here, as the executor asks the others: it may have been truncated under this snapshot.
 #include "read.hpp"
 
+#include "../leasemap/guard.hpp"
 #include "../pg/clock.hpp"
 
 namespace baton {
 namespace {
 
+// Keeps the lock on a table that has rows: it is not truncated before the statement comes to it.
 bool has_rows(Oid oid) {
   Relation table = OidIsValid(oid) ? try_relation_open(oid, AccessShareLock) : nullptr;
   if (!table) return false;
   bool any = RelationGetNumberOfBlocks(table) > 0;
-  relation_close(table, AccessShareLock);
+  if (!any) check_guard(oid, GetActiveSnapshot());
+  relation_close(table, any ? NoLock : AccessShareLock);
   return any;
 }
 
