@@ -22,8 +22,8 @@ SELECT current_database() AS database \gset
 \setenv PGTAP_SEGMENT :seg
 \set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c "REINDEX INDEX CONCURRENTLY $PGTAP_MAP" 2>&1`
 SELECT is(:'answer'::text, 'ERROR:  0A000', 'REINDEX CONCURRENTLY');
-\set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c "REINDEX TABLE CONCURRENTLY $PGTAP_SEGMENT" 2>&1 | head -n 1`
-SELECT is(:'answer'::text, 'ERROR:  0A000', 'of the table');
+\set answer `psql -X -A -t -q -v VERBOSITY=terse -d "$PGTAP_DATABASE" -c "REINDEX TABLE CONCURRENTLY $PGTAP_SEGMENT" 2>&1`
+SELECT is(:'answer'::text, 'WARNING:  cannot reindex lease maps concurrently, skipping table "q1_0"', 'of the table: passed over');
 \set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c "CREATE INDEX CONCURRENTLY second ON $PGTAP_SEGMENT USING baton_lease (id, lane, generation, failures, not_before, routing_key)" 2>&1`
 SELECT matches(:'answer'::text, '^ERROR:  (0A000|55000)$', 'CREATE INDEX CONCURRENTLY');
 \set answer `psql -X -A -t -q -v VERBOSITY=sqlstate -d "$PGTAP_DATABASE" -c "DROP INDEX CONCURRENTLY $PGTAP_MAP" 2>&1`

@@ -33,6 +33,8 @@ wanted() {
   if [ "$profile" = all ] || apt-cache show "postgresql-$major-pgtap" >/dev/null 2>&1; then echo "postgresql-$major-pgtap"; fi
   printf '%s\n' libtap-parser-sourcehandler-pgtap-perl libipc-run-perl \
     cmake pkg-config doctest-dev libpqxx-dev libcli11-dev nlohmann-json3-dev python3-psycopg python3-psycopg2
+  # one test tries it on segments, and does without it where it is not to be had
+  if apt-cache show "postgresql-$major-repack" >/dev/null 2>&1; then echo "postgresql-$major-repack"; fi
   if [ "$profile" = all ]; then printf '%s\n' spin gnuplot-nox; else echo ccache; fi
   # whoever has node and npm from elsewhere keeps them
   command -v node >/dev/null || echo nodejs

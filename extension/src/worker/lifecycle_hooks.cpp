@@ -11,6 +11,7 @@
 
 #include "../leasemap/guard.hpp"
 #include "../leasemap/map.hpp"
+#include "../leasemap/reindex.hpp"
 #include "launcher.hpp"
 #include "worker_slot.hpp"
 
@@ -241,6 +242,25 @@ void check_locked(const LockStmt* lock) {
   }
 }
 
+struct UtilityCall {
+  const char* query;
+  bool read_only_tree;
+  ParamListInfo params;
+  QueryEnvironment* environment;
+  DestReceiver* destination;
+};
+
+void run_utility(PlannedStmt* planned, ProcessUtilityContext context, QueryCompletion* completion, const UtilityCall& c) {
+  if (previous_utility_hook)
+    previous_utility_hook(planned, c.query, c.read_only_tree, context, c.params, c.environment, c.destination, completion);
+  else
+    standard_ProcessUtility(planned, c.query, c.read_only_tree, context, c.params, c.environment, c.destination, completion);
+}
+
+void run_part(PlannedStmt* planned, ProcessUtilityContext context, void* call) {
+  run_utility(planned, context, nullptr, *static_cast<UtilityCall*>(call));
+}
+
 void utility(PlannedStmt* planned, const char* query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
              QueryEnvironment* environment, DestReceiver* destination, QueryCompletion* completion) {
   Node* statement = planned->utilityStmt;
@@ -249,13 +269,12 @@ void utility(PlannedStmt* planned, const char* query, bool read_only_tree, Proce
     auto* drop = reinterpret_cast<DropStmt*>(statement);
     if (drop->removeType == OBJECT_INDEX) refuse_drop_of_map(drop);
   }
+  UtilityCall call = {query, read_only_tree, params, environment, destination};
+  if (IsA(statement, ReindexStmt) && reindex_around_maps(planned, context, run_part, &call)) return;
   // The tree may be gone afterwards: COMMIT and its like free it.
   bool commit_prepared = is_commit_prepared(statement);
   const LockStmt* lock = IsA(statement, LockStmt) ? reinterpret_cast<LockStmt*>(statement) : nullptr;
-  if (previous_utility_hook)
-    previous_utility_hook(planned, query, read_only_tree, context, params, environment, destination, completion);
-  else
-    standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, destination, completion);
+  run_utility(planned, context, completion, call);
   if (lock) check_locked(lock);
   if (commit_prepared) after_commit_prepared();
 }
