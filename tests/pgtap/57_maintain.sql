@@ -1,7 +1,7 @@
 -- maintain: the workers' steps by hand.
 \ir prelude.psql
 
-SELECT plan(26);
+SELECT plan(28);
 SELECT baton.create_queue('q', max_attempts => 2, backoff => '0', lease => '30 s') \gset
 SELECT baton.create_queue('other') \gset
 SELECT segment('q') AS seg, current_database() AS database, current_database() AS gid \gset
@@ -58,6 +58,17 @@ SELECT hold('w', 'q', worker => 'remember me') \g /dev/null
 CALL baton.maintain();
 SELECT is((SELECT count(*)::int FROM baton_internal.worker_name WHERE name = 'remember me'), 1, 'a worker''s name is written down');
 SELECT baton.ack(tok('w')) \g /dev/null
+-- and removed when no claim can have them any more, which depends on how long a claim can live
+SELECT baton.alter_queue('other', max_lifetime => '10 d') \g /dev/null
+SET pg_baton.clock_offset = '9d';
+CALL baton.maintain();
+SELECT is((SELECT count(*)::int FROM baton_internal.worker_name WHERE name = 'remember me'), 1, 'a claim may live for ten days: the name is kept');
+SELECT baton.alter_queue('other', max_lifetime => '1 d') \g /dev/null
+UPDATE baton_internal.worker_name SET seen = seen - '3 d'::interval;
+SET pg_baton.clock_offset = '10d';
+CALL baton.maintain();
+SELECT is((SELECT count(*)::int FROM baton_internal.worker_name WHERE name = 'remember me'), 0, 'one day: it goes after a week');
+RESET pg_baton.clock_offset;
 
 -- T31: what is expired goes, also when nobody claims
 SELECT FROM baton.enqueue('q', '"mortal"', expires_at => clock_timestamp() + '1 min');

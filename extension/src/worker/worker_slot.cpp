@@ -89,6 +89,7 @@ void force_settings() {
   force("synchronous_commit", "local");
   force("max_parallel_workers_per_gather", "0");
   force("row_security", "off");
+  force("jit", "off");
   SetConfigOption("application_name", MyBgworkerEntry->bgw_name, PGC_USERSET, PGC_S_SESSION);
 }
 
