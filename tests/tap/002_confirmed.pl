@@ -48,6 +48,8 @@ my @ids = split /\n/, (after(sub { $_[0]->query("SELECT id FROM baton.enqueue_ba
 is($sql->("SELECT count(*) FROM baton_queue.q WHERE id BETWEEN $ids[0] AND $ids[-1]"), 300, 'enqueue_batch');
 after(sub { $_[0]->query(q{INSERT INTO baton_queue.q (message_id, payload) VALUES ('by insert', '2')}) });
 is($sql->("SELECT state FROM baton_queue.q WHERE message_id = 'by insert'"), 'ready', 'INSERT into the view');
+my ($bytes) = after(sub { $_[0]->query("SELECT id FROM baton.enqueue_bytes('q', '\\x2a')") });
+is($sql->("SELECT payload_bytes FROM baton_queue.q WHERE id = $bytes"), '\x2a', 'enqueue_bytes');
 is_sound($node, 'q');
 # With wal_level = minimal a relation that its own transaction has made is not logged, but written out at commit.
 is($sql->('SHOW wal_level'), 'minimal', 'wal_level is minimal here');
@@ -74,6 +76,25 @@ $id = $new->('q');
 my ($until) = after(sub { $_[0]->query("SELECT baton.extend('$token', '1 h')") });
 is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'extend: the later deadline');
 is($settle->($token), 'acked', 'extend: the token settles');
+
+# ---- start, extend_batch, ack_batch: what is confirmed of several is there of all
+my @several = map { $new->('q'); ($claim->(session($node), 'q'))[0] } 1 .. 3;
+my $s = '\'' . join("','", @several) . '\'';
+my ($untils) = after(sub { $_[0]->query("SELECT baton.start('$several[0]')"); $_[0]->query("SELECT string_agg(lease_until::text, ' ' ORDER BY lease_until) FROM baton.extend_batch(ARRAY[$s], '2 h')") });
+is($sql->("SELECT string_agg(lease_until::text, ' ' ORDER BY lease_until) FROM baton_queue.q WHERE state = 'claimed'"), $untils, 'extend_batch: the later deadlines');
+is($sql->("SELECT count(*) FROM baton.in_flight WHERE running IS NOT NULL"), 1, 'start: that it was started');
+after(sub { $_[0]->query("SELECT baton.ack_batch(ARRAY[$s])") });
+is($sql->("SELECT count(*) FROM baton_queue.q WHERE state = 'claimed'"), 0, 'ack_batch: they are gone');
+is(join(' ', map { $settle->($_) } @several), 'already_settled already_settled already_settled', 'ack_batch: the tokens are spent');
+
+# ---- hand_back acts at once and is not flushed: after the crash the message is ready, or held until its lease is over
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+after(sub { $_[0]->query("SELECT outcome FROM baton.hand_back(ARRAY['$token'])") });
+like($state->('q', $id), qr/^(?:ready|claimed)\|1\|0$/, 'hand_back: never lost, never counted');
+$settle->($token);
+$sql->("SELECT count(*) FROM baton.take('q')");
+is($state->('q', $id), '', 'hand_back: and done in the end');
 
 # ---- ack with an effect, in one transaction
 $id = $new->('q');
@@ -148,6 +169,20 @@ is($ended, 1, 'fence ended the claim');
 is($settle->($token), 'stale_epoch', 'fence: the token stays dead');
 is($state->('q', $id), 'ready|1|0', 'fence: the message is ready');
 is_sound($node, 'q');
+
+after(sub { $_[0]->query("SELECT baton.pause('q')") });
+is($sql->("SELECT state FROM baton.queues WHERE name = 'q'"), 'paused', 'pause');
+after(sub { $_[0]->query("SELECT baton.resume('q')") });
+is($sql->("SELECT state FROM baton.queues WHERE name = 'q'"), 'active', 'resume');
+after(sub { $_[0]->query("SELECT baton.create_queue('another', lease => '5 min')") });
+is($sql->("SELECT id FROM baton.enqueue('another', '1')"), 1, 'create_queue');
+after(sub { $_[0]->query("SELECT baton.alter_queue('another', lease => '7 min')") });
+is($sql->("SELECT lease FROM baton.queues WHERE name = 'another'"), '00:07:00', 'alter_queue');
+after(sub { $_[0]->query("SELECT baton.drop_queue('another', discard => true)") });
+is($sql->("SELECT count(*) FROM baton.queues WHERE name = 'another'"), 0, 'drop_queue');
+$sql->('UPDATE baton_internal.queue SET home_system = 1');
+after(sub { $_[0]->query('SELECT baton.adopt()') });
+is($sql->("SELECT string_agg(DISTINCT state, ' ') FROM baton.queues"), 'active', 'adopt');
 
 # ---- claims that may be forgotten: an early redelivery, and the fence holds although the number is used again
 $id = $new->('unflushed');

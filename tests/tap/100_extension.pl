@@ -7,7 +7,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('extension', conf => "max_worker_processes = 24\nlog_min_messages = debug1\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\n");
+my $node = new_node('extension', conf => "max_worker_processes = 24\nlog_min_messages = debug1\npg_baton.launcher_naptime = 100ms\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\n");
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 # the database that things happen in
 $sql->('CREATE DATABASE there');
@@ -71,6 +71,13 @@ for (
 	$f->query($_) for @commands;
 	ok(wait_for_workers($node, 'there', ''), "$name: they leave");
 }
+
+# Nobody is sent there again to look, though the launcher looks at the databases all the time.
+$probed = probes();
+my $looks = q{SELECT runs FROM baton_internal.worker_status() WHERE worker = 'launcher' AND step = 'databases'};
+my $before = $sql->($looks);
+ok(wait_until(sub { $sql->($looks) > $before + 5 }, 'the launcher'), 'the launcher goes on');
+is(probes(), $probed, 'and sends nobody where the extension is not');
 
 # ---- prepared: whoever commits it later calls nobody
 $s = session($node, database => 'there');

@@ -1,9 +1,13 @@
 // See as_owner.hpp.
 #include "as_owner.hpp"
 
+#include "../leasemap/xact.hpp"
+
 namespace baton {
 
 Elevated become_extension_owner() {
+  // A pause that was confirmed must not be undone by a crash, whatever the session has set.
+  require_durability(Durability::kLocal);
   Elevated e;
   GetUserIdAndSecContext(&e.user, &e.security);
   SetUserIdAndSecContext(extension_owner(), e.security | SECURITY_LOCAL_USERID_CHANGE);
