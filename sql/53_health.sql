@@ -211,6 +211,14 @@ SELECT 'space',
                 pg_catalog.format('%s in all queues', pg_catalog.pg_size_pretty(COALESCE(pg_catalog.sum(r.bytes), 0))))
 FROM ring r
 UNION ALL
+SELECT 'rotation',
+       CASE WHEN pg_catalog.bool_or(q.rotation_held_until > pg_catalog.clock_timestamp() AND r.bytes > r.budget) THEN 'warning' ELSE 'ok' END,
+       COALESCE('held by hold_rotation: ' || pg_catalog.string_agg(pg_catalog.format('%s until %s', q.name, q.rotation_held_until::timestamptz(0)), ', '
+                                                                   ORDER BY q.name) FILTER (WHERE q.rotation_held_until > pg_catalog.clock_timestamp()),
+                'not held')
+FROM baton_internal.visible_queue q
+LEFT JOIN ring r ON r.name = q.name
+UNION ALL
 SELECT 'transaction ids',
        CASE WHEN pg_catalog.max(r.frozen_age) > 0.95 * pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint THEN 'warning' ELSE 'ok' END,
        pg_catalog.format('oldest segment: %s transactions of %s', COALESCE(pg_catalog.max(r.frozen_age), 0),

@@ -84,7 +84,7 @@ SELECT is((SELECT count(*)::int FROM baton.describe_queue('q')), 27, 'every opti
 SELECT is((SELECT value FROM baton.describe_queue('empty') WHERE option = 'durability'), 'async', 'with its value');
 
 -- health
-SELECT bag_has($$SELECT item FROM baton.health$$, $$VALUES ('version'), ('switches'), ('launcher'), ('mover'), ('retention'), ('queues'), ('horizon'), ('prepared transactions'), ('space'), ('transaction ids')$$, 'one line per subject');
+SELECT bag_has($$SELECT item FROM baton.health$$, $$VALUES ('version'), ('switches'), ('launcher'), ('mover'), ('retention'), ('queues'), ('horizon'), ('prepared transactions'), ('space'), ('rotation'), ('transaction ids')$$, 'one line per subject');
 SELECT is_empty($$SELECT * FROM baton.health WHERE state NOT IN ('ok', 'warning', 'error') OR detail IS NULL$$, 'ok, warning or error, and a detail');
 SELECT is((SELECT state || ', ' || detail FROM baton.health WHERE item = 'version'), 'ok, ' || (SELECT extversion FROM pg_extension WHERE extname = 'pg_baton'), 'version');
 SELECT is((SELECT state || ', ' || detail FROM baton.health WHERE item = 'switches'), 'ok, pg_baton.enabled = on, pg_baton.claims = on', 'switches');

@@ -2,7 +2,7 @@
 -- how it ends. The clock decides as it does on leases, so it can be moved.
 \ir prelude.psql
 
-SELECT plan(33);
+SELECT plan(36);
 CREATE TABLE roles (name text);
 INSERT INTO roles SELECT 'baton_test_' || r FROM unnest('{owner,other}'::text[]) r;
 SELECT format('DROP ROLE IF EXISTS %I', name) FROM roles \gexec
@@ -51,6 +51,8 @@ ROLLBACK;
 SELECT is(value_as('baton_test_owner', $$SELECT baton.hold_rotation('2 h', 'mine') > now() + interval '119 min'$$), 'true', 'it says until when');
 SELECT ok(option('mine')::timestamptz > now() + interval '119 min', 'and so does describe_queue');
 SELECT is(option('other'), 'no', 'only that queue');
+SELECT alike(detail, 'held by hold_rotation: mine until %', 'health says so') FROM baton.health WHERE item = 'rotation';
+SELECT is(state, 'warning', 'and warns, since the ring is over its size') FROM baton.health WHERE item = 'rotation';
 SELECT ok(baton.hold_rotation('1 h', 'mine') > now() + interval '119 min', 'a shorter hold takes nothing from a longer one');
 SELECT ok(option('mine')::timestamptz > now() + interval '119 min', 'which stays');
 BEGIN;
@@ -75,6 +77,7 @@ RESET pg_baton.clock_offset;
 -- all of the caller's
 SELECT is(baton.hold_rotation('0', 'mine'), NULL::timestamptz, '0 ends it');
 SELECT is(option('mine'), 'no', 'it is over');
+SELECT is(state || ' ' || detail, 'ok not held', 'says health') FROM baton.health WHERE item = 'rotation';
 SELECT is(value_as('baton_test_owner', $$SELECT baton.hold_rotation('1 h') > now()$$), 'true', 'all queues of the caller''s');
 SELECT is(option('mine') <> 'no' AND option('other') = 'no', true, 'and no others');
 SELECT ok(baton.hold_rotation('2 h') < now() + interval '121 min', 'a superuser''s: all; the earliest end is what it says');
