@@ -35,12 +35,13 @@ CREATE FUNCTION baton_internal.is_unsettled(resolved text) RETURNS boolean
 
 -- A queue's messages in shared tables: in due-time buckets (scheduled until they are moved to the queue), in long segments
 -- (claimed). They run as their owner: the tables hold other queues' messages as well. EXECUTE is granted to all, since the
--- functions of a view run with the rights of its reader; nobody can name them, since the schema is closed.
+-- functions of a view run with the rights of its reader; nobody can name them, since the schema is closed. STABLE: they look
+-- with the snapshot of the query that calls them, so that a message that is moved meanwhile is not seen at both places.
 CREATE FUNCTION baton_internal.shared_messages(queue_id integer)
     RETURNS TABLE (id bigint, state text, message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz,
                    not_before timestamptz, expires_at timestamptz, generation bigint, failures integer, worker text, lease_until timestamptz,
                    headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)
-    LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE ROWS 100
+    LANGUAGE sql STABLE SECURITY DEFINER PARALLEL UNSAFE ROWS 100
     SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT m.id, 'scheduled', m.message_id, m.routing_key, m.message_class, COALESCE(m.priority, 5), m.enqueued_at, m.not_before, m.expires_at,
@@ -63,7 +64,7 @@ BEGIN ATOMIC
     WHERE m.queue_id = shared_messages.queue_id AND baton_internal.message_state(s.resolved, s.due) IS NOT NULL;
 END;
 CREATE FUNCTION baton_internal.shared_counts(queue_id integer, OUT ready bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint)
-    LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL UNSAFE
+    LANGUAGE sql STABLE SECURITY DEFINER PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT pg_catalog.count(*) FILTER (WHERE c.resolved = 'lapsed' OR c.resolved = 'ready'),
@@ -78,6 +79,12 @@ BEGIN ATOMIC
           SELECT s.resolved FROM baton_data.long_1 m JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
           WHERE m.queue_id = shared_counts.queue_id) c;
 END;
+
+-- Claims in the long segments, of all queues.
+CREATE FUNCTION baton_internal.long_held()
+    RETURNS TABLE (queue_id integer, id bigint, state text, worker text, claimed_at timestamptz, started_at timestamptz, lease_until timestamptz,
+                   generation bigint, failures integer, settling_xid xid)
+    AS 'MODULE_PATHNAME', 'baton_long_held' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 -- Queues that the reader may look at. sound: its view and all its relations are there and have one owner; views touch
 -- the maps of sound queues only, so that one damaged queue does not hide the others.
@@ -159,6 +166,11 @@ CROSS JOIN LATERAL baton_internal.queue_counters(q.id) k
 ORDER BY q.name;
 COMMENT ON VIEW baton.queue_counters IS 'what happened since the server was started; cheap, from shared memory';
 
+CREATE VIEW baton_internal.visible_long_held WITH (security_barrier) AS
+SELECT q.name, h.*
+FROM baton_internal.long_held() h
+JOIN baton_internal.visible_queue q ON q.id = h.queue_id;
+
 CREATE VIEW baton.in_flight AS
 SELECT s.name AS queue, h.id, h.state, h.worker,
        (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0) AS held,
@@ -166,7 +178,14 @@ SELECT s.name AS queue, h.id, h.state, h.worker,
        (h.lease_until - pg_catalog.clock_timestamp())::interval(0) AS lease_left,
        h.generation, h.failures
 FROM baton_internal.visible_segment s
-CROSS JOIN LATERAL baton_internal.map_held(s.heap) h;
+CROSS JOIN LATERAL baton_internal.map_held(s.heap) h
+UNION ALL
+SELECT h.name, h.id, h.state, h.worker,
+       (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0),
+       (pg_catalog.clock_timestamp() - h.started_at)::interval(0),
+       (h.lease_until - pg_catalog.clock_timestamp())::interval(0),
+       h.generation, h.failures
+FROM baton_internal.visible_long_held h;
 COMMENT ON VIEW baton.in_flight IS 'who holds what, for how long, started or not; no payload';
 COMMENT ON COLUMN baton.in_flight.held IS 'time since the claim';
 COMMENT ON COLUMN baton.in_flight.running IS 'time since baton.start; NULL: not started';

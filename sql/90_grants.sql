@@ -14,6 +14,7 @@ GRANT EXECUTE ON FUNCTION
     baton_internal.kept_by(regclass),
     baton_internal.shared_messages(integer),
     baton_internal.shared_counts(integer),
+    baton_internal.long_held(),
     baton_internal.queue_counters(integer),
     baton_internal.worker_status(),
     baton_internal.require_look(text),

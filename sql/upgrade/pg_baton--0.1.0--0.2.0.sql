@@ -73,6 +73,11 @@ COMMENT ON VIEW baton_internal.later_message IS 'messages of all queues in due-t
 @create FUNCTION baton_internal.refresh_views
 REVOKE ALL ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer), baton_internal.refresh_views() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION baton_internal.shared_messages(integer), baton_internal.shared_counts(integer) TO PUBLIC;
+@create FUNCTION baton_internal.long_held
+REVOKE ALL ON FUNCTION baton_internal.long_held() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION baton_internal.long_held() TO PUBLIC;
+@create VIEW baton_internal.visible_long_held
+@replace VIEW baton.in_flight
 SELECT baton_internal.refresh_views();
 
 @create FUNCTION baton_internal.make_retained_table

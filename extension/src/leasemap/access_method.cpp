@@ -18,6 +18,7 @@ uint32 slot_from_index_values(Relation heap, const Datum* values, const bool* is
   s->failures = static_cast<uint16>(Max(0, Min(failures, static_cast<int32>(kMaxFailures))));
   s->due = isnull[kMapNotBefore] ? 0 : DatumGetTimestampTz(values[kMapNotBefore]);
   s->foreign = false;
+  s->first = false;
   s->claim = nullptr;
   TimestampTz expires_at;
   s->expires = row_expires_at(heap, tid, s->id, &expires_at);

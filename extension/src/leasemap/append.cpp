@@ -123,8 +123,8 @@ void fill_slot(Slot* slot, const NewSlot& s, uint64 xid) {
 void note_ranges(const LaneKey& key, BlockNumber block, uint32 ordinal, int first, const NewSlot* slots, int count, int32 queue_id) {
   for (int i = 0; i < count;) {
     int n = 1;
-    while (i + n < count && slots[i + n].due == slots[i].due) n++;
-    note_enqueued(key, Range{block, static_cast<uint8>(first + i), static_cast<uint8>(n), 0, 0}, ordinal, slots[i].due, queue_id);
+    while (i + n < count && slots[i + n].due == slots[i].due && slots[i + n].first == slots[i].first) n++;
+    note_enqueued(key, Range{block, static_cast<uint8>(first + i), static_cast<uint8>(n), 0, 0}, ordinal, slots[i].due, slots[i].first, queue_id);
     i += n;
   }
 }

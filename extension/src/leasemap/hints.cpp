@@ -350,17 +350,17 @@ void publish_by_key(const LaneKey& key, const Range& range, TimestampTz at) {
     publish_timed(h, key, at, range);
 }
 
-void publish_committed(const LaneKey& key, const Range& range, uint32 page_ordinal, TimestampTz due) {
+void publish_committed(const LaneKey& key, const Range& range, uint32 page_ordinal, TimestampTz due, bool first) {
   LaneHint* h = find_lane_hint(key);
   if (!h) return;
   Held held = hold(h, key);
   if (!held.ok) return;
   uint64 frontier = position(h->frontier_ordinal, h->frontier_index);
-  uint64 first = position(page_ordinal, range.first);
-  if (h->frontier_block != InvalidBlockNumber && first < frontier) {
-    uint64 passed = frontier - first;
+  uint64 start = position(page_ordinal, range.first);
+  if (first || (h->frontier_block != InvalidBlockNumber && start < frontier)) {
+    uint64 passed = frontier - start;
     Range r = range;
-    if (passed < r.count) r.count = static_cast<uint8>(passed);
+    if (!first && passed < r.count) r.count = static_cast<uint8>(passed);
     if (due == 0)
       push_revisit(h, r);
     else

@@ -135,8 +135,8 @@ bool lane_has_work(LaneHint* h, const LaneKey& key, TimestampTz now, TimestampTz
 void publish_range(LaneHint* h, const LaneKey& key, const Range& range);
 void publish_timed(LaneHint* h, const LaneKey& key, TimestampTz at, const Range& range);
 void publish_by_key(const LaneKey& key, const Range& range, TimestampTz at);  // at = 0: now. Nothing to do if no entry
-// Of a range that was just committed: publishes what the frontier has passed.
-void publish_committed(const LaneKey& key, const Range& range, uint32 page_ordinal, TimestampTz due);
+// Of a range that was just committed: publishes what the frontier has passed, or (first) all of it.
+void publish_committed(const LaneKey& key, const Range& range, uint32 page_ordinal, TimestampTz due, bool first);
 void want_sweep(const LaneKey& key, TimestampTz at);  // at = 0: as soon as possible
 
 // ---- sweeping

@@ -48,6 +48,7 @@ struct NewSlot {
   bool foreign;
   bool expires;  // the row has expires_at
   int64 due;  // 0: at once
+  bool first;         // offered before what waits in the lane
   const Slot* claim;  // the live claim that a moved message takes with it; nullptr: none
 };
 // Appends slots in state INSERTED of the current (sub)transaction and notes their ranges for its end. Caller holds a

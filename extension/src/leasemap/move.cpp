@@ -98,6 +98,7 @@ void envelope_from_row(Relation heap, HeapTuple row, const Slot& slot, int failu
   e->generation = slot.generation;
   e->failures = static_cast<uint16>(failures);
   e->due = due;
+  e->first = due == 0;  // it has had its turn
   e->claim = nullptr;
   set_number(e, kRowGeneration, slot.generation, Int32GetDatum(static_cast<int32>(slot.generation)));
   set_number(e, kRowFailures, failures, Int32GetDatum(failures));

@@ -13,19 +13,22 @@
 
 #include "../core/keep.hpp"
 #include "../core/lane.hpp"
+#include "../core/wheel.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
 #include "../pg/errors.hpp"
 #include "../pg/xid_status.hpp"
+#include "../sqlfn/hold_rotation.hpp"
 #include "drain.hpp"
 #include "ring.hpp"
+#include "shared_tables.hpp"
 #include "try_lock.hpp"
 
 namespace baton {
 namespace {
 
-constexpr int64 kWorthAtOnce = 1024 * 1024;             // a shared table of this size is reclaimed as soon as it may be,
-constexpr int64 kIdleShared = 3600 * USECS_PER_SEC;     // a smaller one when it has been drained for this long
+constexpr int64 kWorthAtOnce = 1024 * 1024;          // a shared table of this size is reclaimed as soon as it may be,
+constexpr int64 kIdleShared = 3600 * USECS_PER_SEC;  // a smaller one when it has been drained for this long
 
 // ---- the decision
 
@@ -66,7 +69,8 @@ void truncate_segment(Relation heap, Fate fate, uint64 guard) {
   index_close(map, NoLock);
 }
 
-bool rotate_segment(const RingMember& m, bool ring_full) {
+// ring_full: of a queue's own segment. shared: a table of all queues, which is left alone while it is small.
+bool rotate_segment(const RingMember& m, bool ring_full, bool shared_table) {
   Segment s;
   if (!try_open_segment(m.heap, AccessShareLock, &s)) return false;
   bool truncated = false;
@@ -80,6 +84,7 @@ bool rotate_segment(const RingMember& m, bool ring_full) {
     write_drain_note(note);
   }
   bool rows_needed = d.rows_needed;
+  if (shared_table && segment_size(s) < kWorthAtOnce && GetCurrentTimestamp() - drained_at < kIdleShared) d = kUnknownDrain;
   Oid map_oid = RelationGetRelid(s.map);
   index_close(s.map, AccessShareLock);
   Locks locks;
@@ -116,13 +121,36 @@ int rotate_ring(const Queue& q, QueueHint* hint, TimestampTz now) {
   if (!look_at_ring(q, &ring)) return 0;
   int truncated = 0;
   while (RingMember* oldest = next_candidate(&ring)) {
-    if (!rotate_segment(*oldest, ring.full)) continue;
+    if (!rotate_segment(*oldest, ring.full, false)) continue;
     truncated++;
     ring.full = false;  // there is room now
     pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
     if (rotate_min_interval_ms > 0) break;
   }
   return truncated;
+}
+
+// The tables that hold or have held something. Returns how many.
+int used_shared_tables(RingMember* out) {
+  int n = 0;
+  const SharedKind kinds[] = {SharedKind::kLater, SharedKind::kLong};
+  for (SharedKind kind : kinds) {
+    for (int i = 0; i < (kind == SharedKind::kLater ? kWheelTables : kLongTables); i++) {
+      Segment s;
+      if (!try_open_segment(shared_table_oid(kind, i), AccessShareLock, &s)) continue;
+      MapMeta meta;
+      LaneDirectoryEntry entry;
+      read_meta(s.map, &meta, &entry, kDefaultLane);
+      if (meta.lane_count > 0) out[n++] = RingMember{true, RelationGetRelid(s.heap), meta.open_seq, meta.epoch, meta.guard_xid, rel_number(s.map)};
+      close_segment(s, AccessShareLock);
+    }
+  }
+  return n;
+}
+
+bool was_just_now(QueueHint* hint, TimestampTz now) {
+  auto last = static_cast<TimestampTz>(pg_atomic_read_u64(&hint->rotated_at));
+  return last != 0 && now - last < static_cast<int64>(rotate_min_interval_ms) * 1000;
 }
 
 }  // namespace
@@ -141,10 +169,9 @@ Keep segment_kept_by(Queue* queue, int n, TimestampTz* until) {
     DrainNote note = read_drain_note(m.rel);
     Drain d = look_at_map(s.heap, s.map, note.unsettled_at);
     SegmentFacts f = facts_of(s.heap, m, d, ring.full, note.drained_at != 0 ? note.drained_at : now);
-    auto last = static_cast<TimestampTz>(pg_atomic_read_u64(&queue_hint(MyDatabaseId, q.id)->rotated_at));
     f.newest = n == ring.newest;
     f.rotation_held = q.rotation_held_until > clock_now();
-    f.too_soon = last != 0 && now - last < static_cast<int64>(rotate_min_interval_ms) * 1000;
+    f.too_soon = was_just_now(queue_hint(MyDatabaseId, q.id), now);
     keep = keep_segment(f);
     if (keep == Keep::kDeadline) *until = d.last_deadline;
     if (keep == Keep::kRotationHeld) *until = q.rotation_held_until;
@@ -153,13 +180,28 @@ Keep segment_kept_by(Queue* queue, int n, TimestampTz* until) {
   return keep;
 }
 
+int rotate_shared_tables() {
+  QueueHint* hint = queue_hint(MyDatabaseId, 0);  // no queue has this number
+  TimestampTz now = GetCurrentTimestamp();
+  RingMember tables[kWheelTables + kLongTables];
+  int count = was_just_now(hint, now) ? 0 : used_shared_tables(tables);
+  if (count == 0 || !no_rotation_is_held()) return 0;
+  int truncated = 0;
+  for (int i = 0; i < count; i++) {
+    if (!rotate_segment(tables[i], false, true)) continue;
+    truncated++;
+    pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
+    if (rotate_min_interval_ms > 0) break;
+  }
+  return truncated;
+}
+
 int rotate_queue(Queue* queue) {
   // The cached definition can be loaded anew whenever a lock is taken.
   Queue q = *queue;
   QueueHint* hint = queue_hint(MyDatabaseId, q.id);
   TimestampTz now = GetCurrentTimestamp();
-  auto last = static_cast<TimestampTz>(pg_atomic_read_u64(&hint->rotated_at));
-  if (last != 0 && now - last < static_cast<int64>(rotate_min_interval_ms) * 1000) return 0;
+  if (was_just_now(hint, now)) return 0;
   // The lock of those who change the definition: whoever is about to hold rotation waits for a truncation that is under
   // way, and it is seen here whether somebody has.
   if (!ConditionalLockRelationOid(q.view, ShareUpdateExclusiveLock)) return 0;

@@ -14,4 +14,7 @@ int rotate_queue(Queue* queue);
 // What keeps segment n of the queue, as rotate_queue would decide now. *until: the end of a lease or of a hold; 0: no time.
 Keep segment_kept_by(Queue* queue, int n, TimestampTz* until);
 
+// The same for one of the tables that all queues share (shared_tables.hpp), in the current transaction.
+int rotate_shared_tables();
+
 }  // namespace baton

@@ -1,6 +1,8 @@
 // See try_lock.hpp.
 #include "try_lock.hpp"
 
+#include "shared_tables.hpp"
+
 namespace baton {
 namespace {
 
@@ -22,6 +24,19 @@ bool try_lock_indexes(Locks* l, Relation table) {
   return ok;
 }
 
+bool try_lock_for_writing(Oid table) {
+  if (!OidIsValid(table) || !ConditionalLockRelationOid(table, RowExclusiveLock)) return false;
+  Relation heap = try_relation_open(table, NoLock);
+  if (!heap) return false;
+  List* indexes = RelationGetIndexList(heap);
+  bool ok = true;
+  ListCell* cell;
+  foreach (cell, indexes) ok = ok && ConditionalLockRelationOid(lfirst_oid(cell), RowExclusiveLock);
+  list_free(indexes);
+  relation_close(heap, NoLock);
+  return ok;
+}
+
 }  // namespace
 
 bool try_lock_table(Locks* l, Relation heap) {
@@ -38,6 +53,18 @@ bool try_lock_table(Locks* l, Relation heap) {
 
 void unlock_all(Locks* l) {
   while (l->count > 0) UnlockRelationOid(l->relations[--l->count], AccessExclusiveLock);
+}
+
+bool try_lock_queue_for_writing(const Queue& queue) {
+  for (int i = 0; i < queue.segment_count; i++)
+    if (!try_lock_for_writing(queue.heap[i])) return false;
+  return true;
+}
+
+bool try_lock_long_for_writing() {
+  for (int i = 0; i < kLongTables; i++)
+    if (!try_lock_for_writing(shared_table_oid(SharedKind::kLong, i))) return false;
+  return true;
 }
 
 void truncate_as_owner(Relation heap) {

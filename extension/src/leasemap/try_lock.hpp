@@ -1,7 +1,7 @@
 // Locks for truncating a table, each taken conditionally: nobody is waited for.
 #pragma once
 
-#include "../pg/postgres.hpp"
+#include "../pg/queue.hpp"
 
 namespace baton {
 
@@ -18,5 +18,10 @@ void unlock_all(Locks* l);
 
 // Truncates a table so locked, as its owner. Not sent to logical subscribers.
 void truncate_as_owner(Relation heap);
+
+// RowExclusive on every segment of a queue, or every long segment, and their indexes, to the end of the transaction: for
+// those who write there and must not wait. False: not all were to be had.
+bool try_lock_queue_for_writing(const Queue& queue);
+bool try_lock_long_for_writing();
 
 }  // namespace baton

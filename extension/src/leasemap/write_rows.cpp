@@ -110,6 +110,7 @@ void fill_new_slot(NewSlot* s, const Envelope& row) {
   s->foreign = false;
   s->expires = !row.nulls[kRowExpiresAt];
   s->due = row.due;
+  s->first = row.first;
   s->claim = row.claim;
 }
 

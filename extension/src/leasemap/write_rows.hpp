@@ -17,6 +17,7 @@ struct Envelope {
   uint32 generation;
   uint16 failures;
   TimestampTz due;    // 0: at once
+  bool first;         // is offered before what waits in the queue
   const Slot* claim;  // of a message that is moved with its claim; nullptr: none
 };
 

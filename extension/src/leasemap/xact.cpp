@@ -14,6 +14,7 @@ struct EnqueueNote {
   SubTransactionId sub;
   TimestampTz due;
   int32 queue_id;
+  bool first;
 };
 
 struct ClaimNote {
@@ -141,7 +142,7 @@ void publish_at_commit() {
   uint64 ready = 0;
   for (int i = 0; i < enqueues.count; i++) {
     const EnqueueNote& e = enqueues.items[i];
-    publish_committed(e.lane, e.range, e.page_ordinal, e.due);
+    publish_committed(e.lane, e.range, e.page_ordinal, e.due, e.first);
     if (e.queue_id != queue_id) {
       wake_waiters(MyDatabaseId, queue_id, ready);
       queue_id = e.queue_id;
@@ -282,17 +283,17 @@ void require_durability(Durability durability) {
 
 void reserve_enqueue_notes(int n) { enqueues.reserve(n); }
 
-void note_enqueued(const LaneKey& lane, const Range& range, uint32 page_ordinal, TimestampTz due, int32 queue_id) {
+void note_enqueued(const LaneKey& lane, const Range& range, uint32 page_ordinal, TimestampTz due, bool first, int32 queue_id) {
   SubTransactionId sub = GetCurrentSubTransactionId();
   if (enqueues.count > 0) {
     EnqueueNote& last = enqueues.items[enqueues.count - 1];
     if (last.lane == lane && last.range.block == range.block && last.sub == sub && last.due == due &&
-        last.range.first + last.range.count == range.first) {
+        last.first == first && last.range.first + last.range.count == range.first) {
       last.range.count = static_cast<uint8>(last.range.count + range.count);
       return;
     }
   }
-  enqueues.items[enqueues.count++] = EnqueueNote{lane, range, page_ordinal, sub, due, queue_id};
+  enqueues.items[enqueues.count++] = EnqueueNote{lane, range, page_ordinal, sub, due, queue_id, first};
 }
 
 void reserve_claim_notes(int n) { claims.reserve(n); }

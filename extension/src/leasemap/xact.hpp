@@ -17,7 +17,9 @@ extern bool wait_for_standbys;  // false in workers: their transactions are flus
 
 // ---- enqueued: published at commit where the frontier has passed it
 void reserve_enqueue_notes(int n);
-void note_enqueued(const LaneKey& lane, const Range& range, uint32 page_ordinal, TimestampTz due, int32 queue_id);
+// first: offered before everything that waits in the lane, whether or not the frontier has come by (a moved message has waited
+// for its turn before).
+void note_enqueued(const LaneKey& lane, const Range& range, uint32 page_ordinal, TimestampTz due, bool first, int32 queue_id);
 
 // ---- claims: made void when their (sub)transaction rolls back
 void reserve_claim_notes(int n);

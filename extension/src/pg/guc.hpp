@@ -19,6 +19,7 @@ extern int rotate_min_interval_ms;
 extern int rotate_grace_ms;
 extern int sweep_interval_ms;
 extern int soon_ms;
+extern int move_after_ms;
 // USERSET
 extern int settle_timeout_ms;  // how long a single settlement waits for another of the same message
 extern int wait_recheck_ms;    // a waiting session looks for itself at least this often

@@ -217,6 +217,23 @@ void end_due_look(TimestampTz next) {
   if (DueHint* h = due_hint()) lower_due(h, next);
 }
 
+void long_noted(TimestampTz deadline) {
+  DueHint* h = shared ? due_hint() : nullptr;
+  if (!h) return;
+  uint64 now = pg_atomic_read_u64(&h->long_next);
+  while (deadline < static_cast<TimestampTz>(now) && !pg_atomic_compare_exchange_u64(&h->long_next, &now, static_cast<uint64>(deadline))) {
+  }
+}
+
+TimestampTz long_next() {
+  DueHint* h = due_hint();
+  return h ? static_cast<TimestampTz>(pg_atomic_read_u64(&h->long_next)) : 0;
+}
+
+void begin_long_look(TimestampTz again) {
+  if (DueHint* h = due_hint()) pg_atomic_write_u64(&h->long_next, static_cast<uint64>(again));
+}
+
 // Where a name is looked for first. Workers of one name in many databases do not crowd in one place.
 static int name_place(uint32 number) {
   return static_cast<int>(hash_combine(murmurhash32(number), murmurhash32(MyDatabaseId)) % kWorkerNames);

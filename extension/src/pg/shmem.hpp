@@ -103,6 +103,7 @@ struct DueHint {
   pg_atomic_uint32 database;  // 0 = free; taken for good by compare-and-exchange
   pg_atomic_uint32 restarts;  // messages were put there past the hint: begin to look from the start
   pg_atomic_uint64 next;      // kNever = none; 0 = unknown
+  pg_atomic_uint64 long_next; // when to look at the long segments again; 0 = now
 };
 constexpr int kDueHints = 256;
 
@@ -157,6 +158,11 @@ uint32 due_restarts();
 void begin_due_look();        // from here on, what others put there is kept apart ...
 void replace_due(TimestampTz expected, TimestampTz next);  // unless it has changed
 void end_due_look(TimestampTz next);  // ... from what the look has found
+
+// ---- the long segments of this database: when to look for claims whose lease is over
+void long_noted(TimestampTz deadline);  // there may be one from then on
+TimestampTz long_next();
+void begin_long_look(TimestampTz again);  // a look begins; should it come to nothing, look again then
 
 void wake_launcher();
 

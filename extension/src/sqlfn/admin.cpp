@@ -5,6 +5,7 @@
 #include "../leasemap/shared_tables.hpp"
 #include "../retained/read.hpp"
 #include "as_owner.hpp"
+#include "long_return.hpp"
 #include "queue_options.hpp"
 
 namespace baton {
@@ -214,6 +215,7 @@ int32 new_id() {
 
 // What the queue has in shared tables: their slots are settled by the mover when it meets them.
 void drop_shared_messages(const Queue* q) {
+  purge_long_claims(q->id);
   const SharedKind kinds[] = {SharedKind::kLater, SharedKind::kLong};
   for (SharedKind kind : kinds) {
     int count = kind == SharedKind::kLater ? kWheelTables : kLongTables;

@@ -16,6 +16,7 @@
 #include "../pg/subtransaction.hpp"
 #include "../pg/xid_status.hpp"
 #include "../retained/retain.hpp"
+#include "long_return.hpp"
 #include "settle.hpp"
 
 namespace baton {
@@ -549,6 +550,7 @@ void claim_messages(const ClaimRequest& request, ClaimResult* result) {
   if (c->aside_count > 0) set_asides(c);
   // With the mover dead, work comes due all the same: for the next claim, since rows of one's own are not handed out.
   if (result->count < request.max_items && !result->found && mover_is_late(c->now)) (void)help_with_due(request.queue, kMaxSetAside);
+  if (result->count < request.max_items && !result->found) help_with_long_claims(request.queue, c->now);
   if (request.take && result->count > 0) take_rows(c);
   pfree(c->copy);
   pfree(c);

@@ -103,6 +103,7 @@ void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now,
   e->key_hash = in.routing_key ? routing_key_hash(in.routing_key) : 0;
   e->generation = 0;
   e->failures = 0;
+  e->first = false;
   e->claim = nullptr;
 }
 

@@ -20,8 +20,9 @@ struct Output {
 struct Found {
   int64 id;
   bool any;
-  int segment;
+  Oid heap;  // of the segment it is in
   SurveySlot s;
+  int32 queue_id;
 };
 
 constexpr int kMaxXids = 32;
@@ -53,17 +54,24 @@ void put(Output* out, const char* obstacle, const char* detail, const Xids* xids
 }
 
 // The slot that counts: an unsettled one if there is any, else the latest.
-bool match(const SurveySlot& s, const Segment&, void* arg) {
+bool match(const SurveySlot& s, const Segment& segment, void* arg) {
   Found* f = static_cast<Found*>(arg);
   if (s.slot.id != f->id) return true;
   f->any = true;
+  f->heap = RelationGetRelid(segment.heap);
   f->s = s;
   return s.phase == SlotPhase::kNothing;
 }
 
+bool match_long(const SurveySlot& s, const Segment& segment, void* arg) {
+  Found* f = static_cast<Found*>(arg);
+  if (static_cast<int32>(s.slot.key_hash) != f->queue_id || s.phase == SlotPhase::kNothing) return true;
+  return match(s, segment, arg);
+}
+
 bool find_slot(const Queue* q, Found* f) {
   for (int n = 0; n < q->segment_count; n++) {
-    Found here = {f->id, false, n, {}};
+    Found here = {f->id, false, InvalidOid, {}, q->id};
     Segment segment = open_segment(q->heap[n], AccessShareLock);
     survey_segment(segment, match, &here);
     close_segment(segment, AccessShareLock);
@@ -71,6 +79,9 @@ bool find_slot(const Queue* q, Found* f) {
     *f = here;
     if (here.s.phase != SlotPhase::kNothing) return true;
   }
+  Found moved = {f->id, false, InvalidOid, {}, q->id};
+  survey_long_segments(match_long, &moved);
+  if (moved.any) *f = moved;
   return f->any;
 }
 
@@ -228,7 +239,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
   require_segments(found);
   if (PG_ARGISNULL(1)) ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("id must not be null")));
   Queue q = *found;
-  Found f = {PG_GETARG_INT64(1), false, 0, {}};
+  Found f = {PG_GETARG_INT64(1), false, InvalidOid, {}, q.id};
   InitMaterializedSRF(fcinfo, 0);
   ReturnSetInfo* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
   Output out = {rsinfo->setResult, rsinfo->setDesc, 0};
@@ -239,7 +250,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
   find_slot(&q, &f);
   if (f.any && f.s.phase != SlotPhase::kNothing) {
     explain_queue(&q, &out);
-    Segment segment = open_segment(q.heap[f.segment], AccessShareLock);
+    Segment segment = open_segment(f.heap, AccessShareLock);
     explain_slot(&q, segment, f.s, &out);
     close_segment(segment, AccessShareLock);
     if (out.rows == 0) put(&out, "none", "can be claimed now", nullptr, 0);

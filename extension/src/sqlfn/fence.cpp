@@ -92,6 +92,8 @@ int64 change_shared(const Queue* q, Pass pass, PageCopy* copy) {
     }
   }
   if (pass == Pass::kActivate && n > 0) due_unknown();
+  // The mover brings what was claimed there back to the queue.
+  if (pass == Pass::kFence && n > 0) long_noted(clock_now());
   return n;
 }
 

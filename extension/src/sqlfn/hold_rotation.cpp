@@ -1,6 +1,8 @@
 // hold_rotation: no truncation for a while, for a dump or a long report, here or on a standby. The end is a column of the
 // queue's definition, so a restart does not forget it. Rotation takes the lock that changers of a definition take: that
 // makes the promise exact. A truncation that is under way has ended before this returns, and none begins afterwards.
+#include "hold_rotation.hpp"
+
 #include "../pg/clock.hpp"
 #include "arguments.hpp"
 #include "as_owner.hpp"
@@ -63,6 +65,15 @@ TimestampTz hold_all(int64 how_long, TimestampTz now) {
 }
 
 }  // namespace
+
+bool no_rotation_is_held() {
+  Oid definitions = get_relname_relid("queue", baton_internal_namespace());
+  if (!has_later_options() || !ConditionalLockRelationOid(definitions, ShareLock)) return false;
+  if (read_queue_holds().rotation_until <= clock_now()) return true;
+  UnlockRelationOid(definitions, ShareLock);
+  return false;
+}
+
 }  // namespace baton
 
 BATON_SQL_FUNCTION(baton_hold_rotation) {

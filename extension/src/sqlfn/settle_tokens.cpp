@@ -5,6 +5,7 @@
 #include "../core/backoff.hpp"
 #include "../core/lane.hpp"
 #include "../core/verdict.hpp"
+#include "../leasemap/long_claims.hpp"
 #include "../leasemap/move.hpp"
 #include "../leasemap/resolve.hpp"
 #include "../leasemap/row.hpp"
@@ -36,6 +37,9 @@ void read_token(Settlement* s, const SipKey& key) {
   s->deferred = false;
   s->expiry_known = false;
   s->expires_at = kNever;
+  s->elsewhere = false;
+  s->moving = false;
+  s->in_long = false;
   memset(&s->slot, 0, sizeof(s->slot));
   if (!s->parsed) return;
   s->outcome = Outcome::kStaleEpoch;
@@ -46,6 +50,7 @@ void read_token(Settlement* s, const SipKey& key) {
     return;
   }
   if (static_cast<uint32>(s->queue->incarnation) != s->token.incarnation || s->token.segment >= s->queue->segment_count) return;
+  s->place = Place{s->token.block, s->token.index};
   s->outcome = Outcome::kAcked;  // goes on to the fence
 }
 
@@ -56,8 +61,8 @@ int by_place(const void* a, const void* b) {
   const Settlement* y = *static_cast<Settlement* const*>(b);
   if (x->token.queue != y->token.queue) return x->token.queue < y->token.queue ? -1 : 1;
   if (x->token.segment != y->token.segment) return x->token.segment < y->token.segment ? -1 : 1;
-  if (x->token.block != y->token.block) return x->token.block < y->token.block ? -1 : 1;
-  if (x->token.index != y->token.index) return x->token.index < y->token.index ? -1 : 1;
+  if (x->place.block != y->place.block) return x->place.block < y->place.block ? -1 : 1;
+  if (x->place.index != y->place.index) return x->place.index < y->place.index ? -1 : 1;
   return x->ord < y->ord ? -1 : 1;
 }
 
@@ -97,10 +102,11 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
         s->outcome = Outcome::kExpired;
         break;
       }
-      s->deferred = wait > 0 && waits_in_bucket(q, s->due, s->now);
+      // Nobody claims from a long segment: the message goes back to its queue.
+      s->deferred = s->in_long || (wait > 0 && waits_in_bucket(q, s->due, s->now));
       if (s->deferred) {
         settle(SettleKind::kDeferred);
-        s->outcome = Outcome::kScheduled;
+        s->outcome = wait > 0 ? Outcome::kScheduled : Outcome::kReleased;
         break;
       }
       out->due_delta = pack_due(wait > 0 ? s->due : s->now - kDueUnit, owned.deadline);
@@ -180,7 +186,7 @@ bool look_up(const Group& g, PageCopy* copy) {
   }
   PageCopy one;
   for (int k = 0; k < g.count; k++) {
-    int i = g.items[k]->token.index;
+    int i = g.items[k]->place.index;
     if (i >= n || !slot_has_open_xid(copy->slots[i])) continue;
     one.count = 1;
     one.slots[0] = copy->slots[i];
@@ -196,10 +202,26 @@ void look_up_expiry(const Group& g) {
   PageCopy one;
   for (int k = 0; k < g.count; k++) {
     Settlement* s = g.items[k];
-    if (!copy_slots(g.segment.map, g.block, s->token.index, 1, nullptr, &one) || one.count != 1 || !needs_expiry(*s, one.slots[0])) continue;
+    if (!copy_slots(g.segment.map, g.block, s->place.index, 1, nullptr, &one) || one.count != 1 || !needs_expiry(*s, one.slots[0])) continue;
     s->expiry_known = true;
     if (!row_expires_at(g.segment.heap, one.slots[0], &s->expires_at)) s->expires_at = kNever;
   }
+}
+
+// The claim that this token is of was moved from here, or is being moved by a transaction that never lasts.
+void note_move(Settlement* s, const Slot& slot) {
+  s->elsewhere = false;
+  s->moving = false;
+  if (slot_kind(slot) != SettleKind::kMoved || (s->outcome != Outcome::kSettling && s->outcome != Outcome::kAlreadySettled)) return;
+  if (slot.held_ms == 0) {
+    // No claim was moved, but a message that this token had given back before.
+    s->outcome = Outcome::kAlreadySettled;
+    return;
+  }
+  s->moving = s->outcome == Outcome::kSettling;
+  s->elsewhere = slot_state(slot) == SlotState::kGone;
+  // Unless it is found there: settled, too long ago to say more.
+  if (s->elsewhere) s->outcome = Outcome::kStaleEpoch;
 }
 
 // One critical section for all tokens on one page.
@@ -221,9 +243,9 @@ void settle_page(const Group& g, PageCopy* copy) {
     bool unknown = false;
     bool expiry_unknown = false;
     for (int k = 0; k < g.count; k++)
-      expiry_unknown |= g.items[k]->token.index < used && needs_expiry(*g.items[k], slots[g.items[k]->token.index]);
+      expiry_unknown |= g.items[k]->place.index < used && needs_expiry(*g.items[k], slots[g.items[k]->place.index]);
     for (int k = 0; k < g.count && !unknown; k++) {
-      int i = g.items[k]->token.index;
+      int i = g.items[k]->place.index;
       if (i >= used || !slot_has_open_xid(slots[i])) continue;
       unknown = !looked || i >= copy->count || memcmp(&slots[i], &copy->slots[i], sizeof(Slot)) != 0;
     }
@@ -241,7 +263,7 @@ void settle_page(const Group& g, PageCopy* copy) {
     for (int k = 0; k < g.count; k++) {
       Settlement* s = g.items[k];
       s->now = now;
-      int i = s->token.index;
+      int i = s->place.index;
       if (i >= used) {
         s->outcome = Outcome::kStaleEpoch;
         continue;
@@ -258,6 +280,7 @@ void settle_page(const Group& g, PageCopy* copy) {
       }
       s->slot = current;
       s->outcome = judge(current, status, s->token, now);
+      note_move(s, current);
       if (s->outcome != Outcome::kAcked) continue;
       Slot changed;
       apply_verdict(s, current, g.xid, &changed);
@@ -287,14 +310,14 @@ void settle_page(const Group& g, PageCopy* copy) {
       s->lsn = lsn;
       bool release = !s->deferred && (s->outcome == Outcome::kReleased || s->outcome == Outcome::kScheduled);
       if (joins_transaction(s->verdict))
-        note_settled(key, g.block, s->token.index, release ? s->due : 0, s->slot.deadline, release, s->queue->id);
+        note_settled(key, g.block, s->place.index, release ? s->due : 0, s->slot.deadline, release, s->queue->id);
     }
     UnlockReleaseBuffer(buf);
     // After the slot has changed, never before: a claimer could look, find nothing, and drop the only hint.
     for (int k = 0; k < g.count; k++) {
       Settlement* s = g.items[k];
       if (s->outcome == Outcome::kHandedBack) {
-        publish_by_key(key, Range{g.block, s->token.index, 1, 0, 0}, 0);
+        publish_by_key(key, Range{g.block, s->place.index, 1, 0, 0}, 0);
         wake_waiters(MyDatabaseId, s->queue->id, 1);
       } else if (s->outcome == Outcome::kExtended) {
         want_sweep(key, s->slot.deadline);
@@ -336,13 +359,18 @@ void move_rows(const Group& g) {
       if (s->deferred) defer_row(s->queue, g.segment, s->slot, s->slot.failures + (failed ? 1 : 0), s->due);
       if (!s->reason && !s->has_error) continue;
       add_evidence(s->queue, s->slot, failed, "release", s->reason, s->has_error, s->error);
+    } else if (s->outcome == Outcome::kHandedBack && s->in_long) {
+      // It is ready at once, and claimed from its queue when it is there. Should this be rolled back, the mover sees to it.
+      long_noted(s->now);
+      MoveItem item{s->slot, s->place, 0};
+      (void)move_messages(s->queue, g.segment, &item, 1, MoveTarget::kQueue);
     }
   }
 }
 
 void settle_group(Group* g, PageCopy* copy) {
   bool joins = false;
-  for (int k = 0; k < g->count; k++) joins |= joins_transaction(g->items[k]->verdict);
+  for (int k = 0; k < g->count; k++) joins |= joins_transaction(g->items[k]->verdict) || (g->items[k]->in_long && g->items[k]->verdict == Verdict::kHandBack);
   if (joins) {
     g->xid = current_full_xid();
     CheckCmdReplicaIdentity(g->segment.heap, CMD_DELETE);
@@ -353,9 +381,14 @@ void settle_group(Group* g, PageCopy* copy) {
   if (joins) move_rows(*g);
 }
 
-void settle_once(Settlement** items, int n) {
+// The place is of another life of the map. A claim that was moved away before the segment was reclaimed goes on elsewhere.
+void refuse_place(Settlement* s) {
+  s->outcome = Outcome::kStaleEpoch;
+  s->elsewhere = true;
+}
+
+void settle_once(Settlement** items, int n, PageCopy* copy) {
   qsort(items, static_cast<size_t>(n), sizeof(Settlement*), by_place);
-  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
   for (int a = 0; a < n;) {
     Queue* q = items[a]->queue;
     uint16 number = items[a]->token.segment;
@@ -369,30 +402,90 @@ void settle_once(Settlement** items, int n) {
     BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
     while (a < n && items[a]->queue == q && items[a]->token.segment == number) {
       int b = a;
-      while (b < n && b - a < kSlotsPerPage && items[b]->queue == q && items[b]->token.segment == number &&
-             items[b]->token.block == items[a]->token.block)
-        b++;
-      if (items[a]->token.epoch != epoch || items[a]->token.block == kMetaBlock || items[a]->token.block >= blocks) {
-        for (int k = a; k < b; k++) items[k]->outcome = Outcome::kStaleEpoch;
-      } else {
-        // Tokens of one page can still carry different epochs: one of another epoch has no business here.
-        int m = a;
-        for (int k = a; k < b; k++) {
-          if (items[k]->token.epoch != epoch) {
-            items[k]->outcome = Outcome::kStaleEpoch;
-            continue;
-          }
-          Settlement* keep = items[k];
-          items[k] = items[m];
-          items[m++] = keep;
+      int m = a;
+      // Tokens of one page can carry different epochs: one of another epoch has no business here.
+      for (; b < n && b - a < kSlotsPerPage && items[b]->queue == q && items[b]->token.segment == number &&
+             items[b]->place.block == items[a]->place.block;
+           b++) {
+        Settlement* s = items[b];
+        if (s->token.epoch != epoch || s->place.block == kMetaBlock || s->place.block >= blocks) {
+          refuse_place(s);
+          continue;
         }
-        Group g{items + a, m - a, segment, items[a]->token.block, 0};
+        items[b] = items[m];
+        items[m++] = s;
+      }
+      if (m > a) {
+        Group g{items + a, m - a, segment, items[a]->place.block, 0};
         settle_group(&g, copy);
       }
       a = b;
     }
     close_segment(segment, NoLock);
   }
+}
+
+// ---- claims that were moved to a long segment
+
+int by_queue_and_place(const void* a, const void* b) {
+  const Settlement* x = *static_cast<Settlement* const*>(a);
+  const Settlement* y = *static_cast<Settlement* const*>(b);
+  if (x->token.queue != y->token.queue) return x->token.queue < y->token.queue ? -1 : 1;
+  if (x->place.block != y->place.block) return x->place.block < y->place.block ? -1 : 1;
+  if (x->place.index != y->place.index) return x->place.index < y->place.index ? -1 : 1;
+  return x->ord < y->ord ? -1 : 1;
+}
+
+// Those whose claims are in this long segment. Returns how many there were.
+int settle_in_long_segment(const Segment& segment, Settlement** items, int n, Settlement** found, PageCopy* copy) {
+  int m = 0;
+  for (int i = 0; i < n; i++) {
+    Settlement* s = items[i];
+    if (!s->elsewhere) continue;
+    LongFind find = find_in_long(segment, s->queue->id, s->token.id, s->token.nonce, &s->place);
+    if (find == LongFind::kFound) found[m++] = s;
+    if (find == LongFind::kOther) s->outcome = Outcome::kStaleGeneration;
+  }
+  qsort(found, static_cast<size_t>(m), sizeof(Settlement*), by_queue_and_place);
+  for (int a = 0; a < m;) {
+    int b = a;
+    while (b < m && b - a < kSlotsPerPage && found[b]->queue == found[a]->queue && found[b]->place.block == found[a]->place.block) {
+      found[b]->in_long = true;
+      found[b++]->elsewhere = false;
+    }
+    Group g{found + a, b - a, segment, found[a]->place.block, 0};
+    settle_group(&g, copy);
+    a = b;
+  }
+  return m;
+}
+
+// After all others, so that the order is one for everybody. A claim can be moved on from one long segment to the other while
+// they are looked at, hence the second round.
+void settle_in_long(Settlement** items, int n, PageCopy* copy) {
+  auto** found = static_cast<Settlement**>(palloc(sizeof(Settlement*) * static_cast<Size>(Max(n, 1))));
+  bool again = true;
+  for (int round = 0; round < 3 && again; round++) {
+    for (int t = 0; t < kLongTables; t++) {
+      Oid table = shared_table_oid(SharedKind::kLong, t);
+      Segment segment;
+      if (!OidIsValid(table) || !open_segment_if_there(table, RowExclusiveLock, &segment)) continue;
+      int settled = 0;
+      if (RelationGetNumberOfBlocks(segment.map) > kMetaBlock + 1) settled = settle_in_long_segment(segment, items, n, found, copy);
+      close_segment(segment, settled > 0 ? NoLock : RowExclusiveLock);
+    }
+    again = false;
+    for (int i = 0; i < n; i++) again = again || (items[i]->elsewhere && items[i]->in_long);
+  }
+  pfree(found);
+}
+
+void settle_everywhere(Settlement** items, int n) {
+  auto* copy = static_cast<PageCopy*>(palloc(sizeof(PageCopy)));
+  settle_once(items, n, copy);
+  bool elsewhere = false;
+  for (int i = 0; i < n; i++) elsewhere |= items[i]->elsewhere;
+  if (elsewhere) settle_in_long(items, n, copy);
   pfree(copy);
 }
 
@@ -439,16 +532,21 @@ void settle_tokens(Settlement* items, int count, bool may_wait) {
   auto** order = static_cast<Settlement**>(palloc(sizeof(Settlement*) * static_cast<Size>(Max(count, 1))));
   bool pushed = push_snapshot_if_none();
   TimestampTz started = GetCurrentTimestamp();
-  for (;;) {
+  int left = count;
+  for (int i = 0; i < count; i++) order[i] = &items[i];
+  while (left > 0) {
     int n = 0;
-    for (int i = 0; i < count; i++) {
-      read_token(&items[i], key);
-      if (goes_on(items[i])) order[n++] = &items[i];
+    for (int i = 0; i < left; i++) {
+      read_token(order[i], key);
+      if (goes_on(*order[i])) order[n++] = order[i];
     }
-    settle_once(order, n);
-    if (!may_wait || count != 1 || items[0].outcome != Outcome::kSettling) break;
-    // After waiting for another settlement everything is looked at again from the start.
-    if (!wait_for_other(started)) break;
+    settle_everywhere(order, n);
+    // Another settlement is waited for by the single forms only; a claim that is just being moved, which takes a moment and
+    // waits for nobody, by all. Afterwards everything is looked at again from the start.
+    left = 0;
+    for (int i = 0; i < n; i++)
+      if (order[i]->outcome == Outcome::kSettling && (order[i]->moving || (may_wait && count == 1))) order[left++] = order[i];
+    if (left > 0 && !wait_for_other(started)) break;
   }
   if (pushed) PopActiveSnapshot();
   count_outcomes(items, count);

@@ -28,6 +28,10 @@ struct Settlement {
   bool parsed;
   Token token;
   Queue* queue;
+  Place place;         // of its slot: the token's, or where the claim was moved to
+  bool elsewhere;      // the claim is not where the token says: it may have been moved
+  bool moving;         // ... or is on its way
+  bool in_long;        // found in a long segment
   Slot slot;           // at the fence: before the change when refused, after it when done
   int64 now;           // the clock at the fence
   TimestampTz due;     // release

@@ -3,6 +3,7 @@
 #include "survey.hpp"
 
 #include "../leasemap/row.hpp"
+#include "../leasemap/shared_tables.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
@@ -101,13 +102,12 @@ struct HeldOutput {
   TupleDesc desc;
 };
 
-bool put_held(const SurveySlot& s, const Segment&, void* arg) {
-  if (s.phase != SlotPhase::kHeld && s.phase != SlotPhase::kSettling) return true;
-  HeldOutput* out = static_cast<HeldOutput*>(arg);
+constexpr int kHeldColumns = 9;
+
+void held_values(const SurveySlot& s, Datum* values, bool* nulls) {
   char worker[64];
   worker_name(s.slot.worker, worker, sizeof(worker));
-  Datum values[9];
-  bool nulls[9] = {false};
+  memset(nulls, 0, kHeldColumns * sizeof(bool));
   int64 claimed_at = slot_claimed_at(s.slot);
   values[0] = Int64GetDatum(s.slot.id);
   values[1] = CStringGetTextDatum(s.phase == SlotPhase::kHeld ? "claimed" : "settling");
@@ -120,8 +120,38 @@ bool put_held(const SurveySlot& s, const Segment&, void* arg) {
   values[7] = Int32GetDatum(s.slot.failures);
   nulls[8] = s.phase != SlotPhase::kSettling;
   values[8] = TransactionIdGetDatum(static_cast<TransactionId>(slot_xid(s.slot)));
+}
+
+bool is_held(const SurveySlot& s) { return s.phase == SlotPhase::kHeld || s.phase == SlotPhase::kSettling; }
+
+bool put_held(const SurveySlot& s, const Segment&, void* arg) {
+  if (!is_held(s)) return true;
+  HeldOutput* out = static_cast<HeldOutput*>(arg);
+  Datum values[kHeldColumns];
+  bool nulls[kHeldColumns];
+  held_values(s, values, nulls);
   tuplestore_putvalues(out->store, out->desc, values, nulls);
   return true;
+}
+
+bool put_long_held(const SurveySlot& s, const Segment&, void* arg) {
+  if (!is_held(s)) return true;
+  HeldOutput* out = static_cast<HeldOutput*>(arg);
+  Datum values[1 + kHeldColumns] = {Int32GetDatum(static_cast<int32>(s.slot.key_hash))};
+  bool nulls[1 + kHeldColumns] = {false};
+  held_values(s, values + 1, nulls + 1);
+  tuplestore_putvalues(out->store, out->desc, values, nulls);
+  return true;
+}
+
+struct QueueCounts {
+  Counts counts;
+  int32 queue_id;
+};
+
+bool count_slot_of_queue(const SurveySlot& s, const Segment& segment, void* arg) {
+  QueueCounts* c = static_cast<QueueCounts*>(arg);
+  return static_cast<int32>(s.slot.key_hash) != c->queue_id || count_slot(s, segment, &c->counts);
 }
 
 }  // namespace
@@ -155,6 +185,16 @@ void survey_segment(const Segment& segment, SurveyVisitor visit, void* arg) {
   }
   pfree(copy);
   FreeAccessStrategy(strategy);
+}
+
+void survey_long_segments(SurveyVisitor visit, void* arg) {
+  for (int t = 0; t < kLongTables; t++) {
+    Oid table = shared_table_oid(SharedKind::kLong, t);
+    if (!OidIsValid(table)) continue;
+    Segment segment = open_segment(table, AccessShareLock);
+    survey_segment(segment, visit, arg);
+    close_segment(segment, AccessShareLock);
+  }
 }
 
 Queue* queue_of_segment(Oid heap, int* segment_no) {
@@ -247,13 +287,25 @@ BATON_SQL_FUNCTION(baton_map_held)
   return static_cast<Datum>(0);
 }
 
+// Feeds a view that shows each reader what he may see; nobody can name it, since schema baton_internal is closed.
+BATON_SQL_FUNCTION(baton_long_held)
+{
+  InitMaterializedSRF(fcinfo, 0);
+  ReturnSetInfo* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+  HeldOutput out = {rsinfo->setResult, rsinfo->setDesc};
+  survey_long_segments(put_long_held, &out);
+  return static_cast<Datum>(0);
+}
+
 BATON_SQL_FUNCTION(baton_backlog)
 {
   Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
   require_look(q);
   require_segments(q);
-  Counts c;
-  memset(&c, 0, sizeof(c));
+  QueueCounts shared_counts;
+  memset(&shared_counts, 0, sizeof(shared_counts));
+  shared_counts.queue_id = q->id;
+  Counts& c = shared_counts.counts;
   int count = q->segment_count;
   Oid* heaps = static_cast<Oid*>(palloc(sizeof(Oid) * count));
   memcpy(heaps, q->heap, sizeof(Oid) * count);
@@ -262,6 +314,7 @@ BATON_SQL_FUNCTION(baton_backlog)
     survey_segment(segment, count_slot, &c);
     close_segment(segment, AccessShareLock);
   }
+  survey_long_segments(count_slot_of_queue, &shared_counts);
   PG_RETURN_FLOAT8(static_cast<float8>(c.ready + c.lapsed + c.claimed + c.settling));
 }
 

@@ -17,6 +17,8 @@ struct SurveySlot {
 // Calls visit for every slot that was ever written; visit returns false to end the survey. Needs an active snapshot.
 using SurveyVisitor = bool (*)(const SurveySlot& s, const Segment& segment, void* arg);
 void survey_segment(const Segment& segment, SurveyVisitor visit, void* arg);
+// The long segments of all queues, one after the other; the key hash of a slot is its queue there.
+void survey_long_segments(SurveyVisitor visit, void* arg);
 
 // The queue a segment belongs to and its number in the ring. 42704 if the table is no segment of a queue.
 Queue* queue_of_segment(Oid heap, int* segment_no);

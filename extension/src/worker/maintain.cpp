@@ -7,6 +7,7 @@
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
 #include "expire.hpp"
+#include "long_round.hpp"
 #include "mover.hpp"
 #include "names.hpp"
 #include "retention.hpp"
@@ -88,18 +89,24 @@ void maintain(Scope* scope) {
   (void)settle_prepared(run_in_procedure);
   if (!scope->name && superuser()) {
     move_all_due(run_in_procedure, 0);
+    (void)long_round(run_in_procedure, 0, true);
   } else {
-    for (int i = 0; i < scope->count; i++)
-      if (scope->ids[i] != 0) move_all_due(run_in_procedure, scope->ids[i]);
+    for (int i = 0; i < scope->count; i++) {
+      if (scope->ids[i] == 0) continue;
+      move_all_due(run_in_procedure, scope->ids[i]);
+      (void)long_round(run_in_procedure, scope->ids[i], true);
+    }
   }
   for (int i = 0; i < scope->count; i++) {
     if (scope->ids[i] == 0) continue;
     (void)sweep_one(run_in_procedure, scope->ids[i], true);
     expire_one(run_in_procedure, scope->ids[i]);
+    (void)move_one(run_in_procedure, scope->ids[i], true);
     (void)rotate_one(run_in_procedure, scope->ids[i]);
   }
   if (!superuser()) return;
   keep_retained_tables(run_in_procedure);
+  keep_shared_tables(run_in_procedure, true);
   keep_worker_names(run_in_procedure);
   expire_quarantined(run_in_procedure);
 }

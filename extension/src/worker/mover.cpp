@@ -14,6 +14,7 @@
 #include "../sqlfn/settle.hpp"
 #include "due_round.hpp"
 #include "expire.hpp"
+#include "long_round.hpp"
 #include "retention.hpp"
 
 namespace baton {
@@ -308,6 +309,7 @@ HTAB* group_by_queue(const LaneLook* looks, int n, TimestampTz* next, bool* unkn
 TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
   TimestampTz next = kNever;
   next = due_round(run_in_worker, finder, kDueBudget, more);
+  next = Min(next, long_round(run_in_worker, 0, false));
   *prepared_open = pg_atomic_read_u32(&shared->prepared_count) > 0 && settle_prepared(run_in_worker) > 0;
 
   int32* ids;

@@ -5,6 +5,7 @@
 
 #include "../leasemap/ring.hpp"
 #include "../leasemap/rotate.hpp"
+#include "../leasemap/survivors.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/queue.hpp"
 #include "../retained/reclaim.hpp"
@@ -16,6 +17,7 @@ namespace baton {
 namespace {
 
 constexpr int64 kSweepBudget = 2 * USECS_PER_SEC;  // of one round
+constexpr int kMostBatches = 20;                   // of survivors of one queue in one round
 
 void rotate_body(void* argument) {
   Queue* queue = find_queue_by_id(*static_cast<int32*>(argument));
@@ -29,6 +31,36 @@ void rotate_body(void* argument) {
 void retained_body(void*) { (void)reclaim_retained(); }
 
 void retained_index_body(void* more) { *static_cast<bool*>(more) = sum_up_retained(); }
+
+struct MoveWork {
+  int32 queue_id;
+  bool forced;
+  int moved;
+};
+
+void move_body(void* argument) {
+  auto* w = static_cast<MoveWork*>(argument);
+  Queue* queue = find_queue_by_id(w->queue_id);
+  w->moved = queue ? move_survivors(queue, w->forced) : 0;
+}
+
+void turn_body(void* argument) {
+  auto* w = static_cast<MoveWork*>(argument);
+  w->moved = turn_long_segments(w->forced);
+}
+
+void shared_body(void*) { (void)rotate_shared_tables(); }
+
+// A batch in each step, while there are more; after the first it is known that they are to be moved.
+bool move_in_batches(StepRunner run, StepBody body, int32 queue_id, bool forced) {
+  MoveWork w{queue_id, forced, 0};
+  for (int i = 0; i < kMostBatches; i++) {
+    if (!run(Step::kMove, body, &w)) return false;
+    if (w.moved == 0) break;
+    w.forced = true;
+  }
+  return true;
+}
 
 // ---- forced sweeps
 
@@ -68,11 +100,22 @@ void keep_retained_tables(StepRunner run) {
   while (more && run(Step::kRetainedIndex, retained_index_body, &more)) continue;
 }
 
+bool move_one(StepRunner run, int32 queue_id, bool forced) { return move_in_batches(run, move_body, queue_id, forced); }
+
+void keep_shared_tables(StepRunner run, bool forced) {
+  (void)run(Step::kShared, shared_body, nullptr);
+  (void)move_in_batches(run, turn_body, 0, forced);
+}
+
 void retention_round(StepRunner run) {
   int32* ids;
   int count;
   if (!list_queues(run, &ids, &count)) return;
-  for (int i = 0; i < count; i++) (void)rotate_one(run, ids[i]);
+  for (int i = 0; i < count; i++) {
+    (void)rotate_one(run, ids[i]);
+    (void)move_one(run, ids[i], false);
+  }
+  keep_shared_tables(run, false);
   keep_retained_tables(run);
   keep_worker_names(run);
   expire_quarantined(run);

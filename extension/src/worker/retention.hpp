@@ -10,5 +10,9 @@ void retention_round(StepRunner run);
 bool rotate_one(StepRunner run, int32 queue_id);
 // Reclaims retained tables and keeps their indexes up to date.
 void keep_retained_tables(StepRunner run);
+// Moves what little is left in old segments of a queue, a batch in each step. forced: although that was looked at just now.
+bool move_one(StepRunner run, int32 queue_id, bool forced);
+// What all queues share.
+void keep_shared_tables(StepRunner run, bool forced);
 
 }  // namespace baton
