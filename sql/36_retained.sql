@@ -55,6 +55,10 @@ INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_s
 CREATE FUNCTION baton_internal.reclaim_retained() RETURNS integer
     AS 'MODULE_PATHNAME', 'baton_reclaim_retained' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
+-- How many messages of the queue are retained whose time is not over.
+CREATE FUNCTION baton_internal.count_retained(queue_id integer) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'baton_count_retained' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
 CREATE FUNCTION baton.hold(queue text, reason text) RETURNS void
     AS 'MODULE_PATHNAME', 'baton_hold' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.hold IS 'legal hold: nothing that is retained of the queue goes, and it cannot be dropped';

@@ -4,7 +4,7 @@
 -- null where that cannot be told (a damaged
 -- queue).
 CREATE FUNCTION baton_internal.uninstall_plan()
-    RETURNS TABLE (action text, kind text, object text, unsettled bigint, quarantined bigint, detail text)
+    RETURNS TABLE (action text, kind text, object text, unsettled bigint, quarantined bigint, retained bigint, detail text)
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
     WITH RECURSIVE member AS (
@@ -38,9 +38,10 @@ BEGIN ATOMIC
         FROM goes g
         JOIN pg_catalog.pg_depend d ON d.refclassid = g.classid AND d.refobjid = g.objid AND d.deptype IN ('a', 'i')
     )
-    SELECT p.action, p.kind, p.object, p.unsettled, p.quarantined, p.detail
+    SELECT p.action, p.kind, p.object, p.unsettled, p.quarantined, p.retained, p.detail
     FROM (
         SELECT 1 AS ord, 'in the way' AS action, i.type AS kind, i.identity AS object, NULL::bigint AS unsettled, NULL::bigint AS quarantined,
+               NULL::bigint AS retained,
                'needs ' || pg_catalog.string_agg(DISTINCT pg_catalog.pg_describe_object(d.refclassid, d.refobjid, 0), ', ') AS detail
         FROM pg_catalog.pg_depend d
         JOIN goes g ON g.classid = d.refclassid AND g.objid = d.refobjid
@@ -51,8 +52,9 @@ BEGIN ATOMIC
           AND NOT EXISTS (SELECT FROM goes o WHERE o.classid = d.classid AND o.objid = d.objid)
         GROUP BY i.type, i.identity
         UNION ALL
-        SELECT 2, 'drop', 'queue', q.name, u.unsettled, a.quarantined,
-               pg_catalog.concat_ws(', ', 'owner ' || c.owner, pg_catalog.pg_size_pretty(c.bytes), CASE WHEN u.queue_id IS NULL THEN 'damaged' END)
+        SELECT 2, 'drop', 'queue', q.name, u.unsettled, a.quarantined, baton_internal.count_retained(q.id),
+               pg_catalog.concat_ws(', ', 'owner ' || c.owner, pg_catalog.pg_size_pretty(c.bytes), CASE WHEN u.queue_id IS NULL THEN 'damaged' END,
+                                    CASE WHEN q.held IS NOT NULL THEN 'on hold' END)
         FROM baton_internal.queue q
         LEFT JOIN counted u ON u.queue_id = q.id
         CROSS JOIN LATERAL (SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(r.oid)) AS bytes,
@@ -61,16 +63,16 @@ BEGIN ATOMIC
                             WHERE r.queue_id = q.id) c
         CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS quarantined FROM baton_data.quarantined d WHERE d.queue_id = q.id) a
         UNION ALL
-        SELECT 3, 'drop', CASE r.relkind WHEN 'r' THEN 'segment' ELSE 'sequence' END, r.oid::regclass::text, CASE r.relkind WHEN 'S' THEN 0 END, 0,
+        SELECT 3, 'drop', CASE r.relkind WHEN 'r' THEN 'segment' ELSE 'sequence' END, r.oid::regclass::text, CASE r.relkind WHEN 'S' THEN 0 END, 0, 0,
                'of no queue'
         FROM relation r
         WHERE r.queue_id IS NULL
         UNION ALL
-        SELECT 4, 'drop', 'extension', 'pg_baton', NULL, NULL, pg_catalog.format('%s objects', pg_catalog.count(*))
+        SELECT 4, 'drop', 'extension', 'pg_baton', NULL, NULL, NULL, pg_catalog.format('%s objects', pg_catalog.count(*))
         FROM member
         UNION ALL
         SELECT 5, 'stays', 'setting', s.setting,
-               NULL, NULL, pg_catalog.concat_ws(' ', 'ALTER', CASE WHEN s.role IS NULL THEN 'DATABASE' ELSE 'ROLE' END, s.role,
+               NULL, NULL, NULL, pg_catalog.concat_ws(' ', 'ALTER', CASE WHEN s.role IS NULL THEN 'DATABASE' ELSE 'ROLE' END, s.role,
                                                 CASE WHEN s.role IS NOT NULL AND s.database IS NOT NULL THEN 'IN DATABASE' END, s.database, 'RESET', s.setting)
         FROM (SELECT pg_catalog.split_part(t.setting, '=', 1) AS setting, pg_catalog.quote_ident(d.datname) AS database, pg_catalog.quote_ident(r.rolname) AS role
               FROM pg_catalog.pg_db_role_setting c
@@ -79,12 +81,12 @@ BEGIN ATOMIC
               LEFT JOIN pg_catalog.pg_roles r ON r.oid = c.setrole
               WHERE t.setting LIKE 'pg\_baton.%' AND (d.oid IS NULL OR d.datname = pg_catalog.current_database())) s
         UNION ALL
-        SELECT 6, 'stays', 'library', 'pg_baton', NULL, NULL, 'in shared_preload_libraries; take it out and restart before its files go'
+        SELECT 6, 'stays', 'library', 'pg_baton', NULL, NULL, NULL, 'in shared_preload_libraries; take it out and restart before its files go'
     ) p
     ORDER BY p.ord, p.kind, p.object;
 END;
 
 CREATE FUNCTION baton.uninstall(dry_run boolean DEFAULT true, discard boolean DEFAULT false)
-    RETURNS TABLE (action text, kind text, object text, unsettled bigint, quarantined bigint, detail text)
+    RETURNS TABLE (action text, kind text, object text, unsettled bigint, quarantined bigint, retained bigint, detail text)
     AS 'MODULE_PATHNAME', 'baton_uninstall' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION baton.uninstall IS 'drop all queues and the extension; reports what would go unless dry_run => false, refuses while messages are there unless discard';

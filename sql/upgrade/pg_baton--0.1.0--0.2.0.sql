@@ -86,7 +86,8 @@ SELECT baton_internal.make_retained_table(n) FROM pg_catalog.generate_series(0, 
 @create TABLE baton_internal.retained_note
 INSERT INTO baton_internal.retained_note (n) SELECT n FROM pg_catalog.generate_series(0, 35) n;
 @create FUNCTION baton_internal.reclaim_retained
-REVOKE ALL ON FUNCTION baton_internal.reclaim_retained() FROM PUBLIC;
+@create FUNCTION baton_internal.count_retained
+REVOKE ALL ON FUNCTION baton_internal.reclaim_retained(), baton_internal.count_retained(integer) FROM PUBLIC;
 @create FUNCTION baton.hold
 @create FUNCTION baton.unhold
 @create FUNCTION baton.retained

@@ -45,7 +45,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('start', 'token text', 'timestamptz'),
     ('take', 'queue text, max_items integer, worker text, classes text[], max_bytes integer', 'SETOF baton.message'),
     ('unhold', 'queue text, reason text', 'boolean'),
-    ('uninstall', 'dry_run boolean, discard boolean', 'TABLE(action text, kind text, object text, unsettled bigint, quarantined bigint, detail text)'),
+    ('uninstall', 'dry_run boolean, discard boolean', 'TABLE(action text, kind text, object text, unsettled bigint, quarantined bigint, retained bigint, detail text)'),
     ('wait', 'IN queue text, IN timeout interval, INOUT reason text', ''),
     ('wait_any', 'IN queues text[], IN timeout interval, INOUT queue text', ''),
     ('why_empty', 'queue text, worker text', 'text')$$, 'functions and procedures');

@@ -58,13 +58,13 @@ DROP FUNCTION total();
 DROP TABLE business, baton_queue.intruder;
 
 -- ---- full
-SELECT is(error_of('SELECT report(false)'), E'55000: cannot uninstall pg_baton while messages are in it\nDETAIL: Not empty: q (9 unsettled, 2 quarantined).\nHINT: Work them off, or give them up with SELECT * FROM baton.uninstall(dry_run => false, discard => true).', 'unsettled work is not dropped by the way');
+SELECT is(error_of('SELECT report(false)'), E'55000: cannot uninstall pg_baton while messages are in it\nDETAIL: Not empty: q (9 unsettled, 2 quarantined, 0 retained).\nHINT: Work them off, or give them up with SELECT * FROM baton.uninstall(dry_run => false, discard => true).', 'unsettled work is not dropped by the way');
 SELECT baton.ack(:'token') \gset
 SET pg_baton.clock_offset = '2h';
 CALL baton.maintain('q');
 SELECT count(*) FROM baton.take('q', 100) \gset
 RESET pg_baton.clock_offset;
-SELECT is(split_part(error_of('SELECT report(false)'), E'\n', 2), 'DETAIL: Not empty: q (0 unsettled, 2 quarantined).', 'nor quarantined work');
+SELECT is(split_part(error_of('SELECT report(false)'), E'\n', 2), 'DETAIL: Not empty: q (0 unsettled, 2 quarantined, 0 retained).', 'nor quarantined work');
 BEGIN;
 SELECT is((SELECT count(*) FROM report(false, true) r WHERE r ~ '^dropped'), 5, 'unless it is given up');
 SELECT is((SELECT count(*) FROM pg_namespace WHERE nspname ~ '^baton'), 0, 'gone');
@@ -78,7 +78,7 @@ SELECT segment('fast', 1) AS damaged \gset
 ALTER TABLE :damaged RENAME TO elsewhere;
 SELECT is((SELECT report FROM report() WHERE report ~ 'fast'), 'drop | queue | fast | - | 0', 'a queue without one of its segments cannot be counted');
 SELECT is((SELECT report FROM report() WHERE report ~ 'elsewhere'), 'drop | segment | baton_data.elsewhere | - | 0', 'nor is a segment of no queue forgotten');
-SELECT matches(split_part(error_of('SELECT report(false)'), E'\n', 2), 'fast \(unknown unsettled, 0 quarantined\)', 'which takes discard');
+SELECT matches(split_part(error_of('SELECT report(false)'), E'\n', 2), 'fast \(unknown unsettled, 0 quarantined, 0 retained\)', 'which takes discard');
 DELETE FROM baton_internal.queue WHERE name = 'empty';
 SELECT is((SELECT string_agg(report, E'\n') FROM report() WHERE report ~ 'q3_'), E'drop | segment | baton_data.q3_0 | - | 0\ndrop | segment | baton_data.q3_1 | - | 0\ndrop | segment | baton_data.q3_2 | - | 0\ndrop | sequence | baton_data.q3_id | 0 | 0', 'what a lost definition leaves is listed');
 DROP VIEW baton_queue.empty;

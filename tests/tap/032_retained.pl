@@ -98,6 +98,8 @@ is($c->query("SELECT messages FROM baton.replay('q', ids => '{2}', dry_run => fa
 is($c->query("SELECT count(*) FROM baton.take('q', 100)"), 0, 'for whoever adopts it');
 $c->query('SELECT baton.adopt()');
 cmp_ok($c->query("SELECT max(id) FROM baton.take('q', 100)"), '>', 8, 'as a message with a higher id');
+like(refused_with($c, 'SELECT * FROM baton.uninstall(dry_run => false, discard => true)', '55000', 'a hold keeps pg_baton in the database')->message,
+	qr/queue "q" is on hold/, 'as it says');
 is($c->query("SELECT baton.unhold('q')"), 't', 'unhold');
 $c->quit;
 

@@ -305,3 +305,11 @@ Datum replay(FunctionCallInfo fcinfo) {
 
 BATON_SQL_FUNCTION(baton_retained) { return baton::retained(fcinfo); }
 BATON_SQL_FUNCTION(baton_replay) { return baton::replay(fcinfo); }
+
+BATON_SQL_FUNCTION(baton_count_retained) {
+  using namespace baton;
+  Elevated e = become_extension_owner();
+  int64 n = count_retained(PG_GETARG_INT32(0));
+  become_caller(e);
+  PG_RETURN_INT64(n);
+}

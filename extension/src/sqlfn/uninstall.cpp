@@ -22,8 +22,10 @@ void refuse_what_is_in_the_way(bool discard) {
                     errhint("Drop them first; SELECT * FROM baton.uninstall() lists them and what they need.")));
   if (discard) return;
   const char* full =
-      list_of("pg_catalog.format('%s (%s unsettled, %s quarantined)', p.object, coalesce(p.unsettled::text, 'unknown'), p.quarantined)",
-              "p.kind <> 'extension' AND p.action = 'drop' AND (p.unsettled IS NULL OR p.unsettled > 0 OR p.quarantined > 0)");
+      list_of("pg_catalog.format('%s (%s unsettled, %s quarantined, %s retained)', p.object, coalesce(p.unsettled::text, 'unknown'),"
+              " p.quarantined, p.retained)",
+              "p.kind <> 'extension' AND p.action = 'drop' AND (p.unsettled IS NULL OR p.unsettled > 0 OR p.quarantined > 0"
+              " OR p.retained > 0)");
   if (full)
     ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("cannot uninstall pg_baton while messages are in it"),
                     errdetail("Not empty: %s.", full),
@@ -51,7 +53,7 @@ void lock_everything() {
 
 void report(ReturnSetInfo* result, bool dropped) {
   run(psprintf("SELECT CASE WHEN p.action = 'drop' AND %s THEN 'dropped' ELSE p.action END, p.kind, p.object, p.unsettled,"
-               " p.quarantined, p.detail FROM baton_internal.uninstall_plan() p",
+               " p.quarantined, p.retained, p.detail FROM baton_internal.uninstall_plan() p",
                dropped ? "true" : "false"));
   for (uint64 i = 0; i < SPI_processed; i++) tuplestore_puttuple(result->setResult, SPI_tuptable->vals[i]);
 }
