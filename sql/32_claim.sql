@@ -19,6 +19,10 @@ CREATE PROCEDURE baton.wait_any(queues text[], timeout interval DEFAULT '20 s', 
     AS 'MODULE_PATHNAME', 'baton_wait_any' LANGUAGE C;
 COMMENT ON PROCEDURE baton.wait_any IS 'sleep until one of the queues has something to claim, and say which; NULL after the timeout';
 
+CREATE FUNCTION baton.channel(queue text) RETURNS text
+    AS 'MODULE_PATHNAME', 'baton_channel' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.channel IS 'the channel to LISTEN to, for a queue with notify => true';
+
 CREATE FUNCTION baton.why_empty(queue text, worker text DEFAULT NULL) RETURNS text
     AS 'MODULE_PATHNAME', 'baton_why_empty' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.why_empty IS 'why a claim comes back empty now: empty, paused, rate, inflight_cap, blocked, restored, disabled; NULL when something is there to claim';

@@ -48,6 +48,7 @@ Acts at once: a claim is not undone by your rollback; it then counts as a failur
   SELECT * FROM baton.take('orders');      -- claim and settle: commit = done, rollback = back
   CALL baton.wait('orders');               -- sleep until there is something; holds no snapshot
   CALL baton.wait_any(ARRAY['orders', 'mail']);
+  SELECT baton.channel('orders');          -- LISTEN to it, if the queue has notify => true
   SELECT baton.why_empty('orders');
 
 Use claim and take in FROM, and without LIMIT: max_items is the limit.

@@ -116,6 +116,8 @@ GRANT EXECUTE ON FUNCTION baton_internal.map_counts(regclass), baton_internal.qu
 @create VIEW baton.segments
 GRANT SELECT ON baton.queue_stats, baton.queue_counters, baton.segments TO PUBLIC;
 
+@create FUNCTION baton.channel
+
 @create FUNCTION baton_internal.uninstall_plan
 REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 @create FUNCTION baton.uninstall

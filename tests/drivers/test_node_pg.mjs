@@ -35,6 +35,32 @@ same("take", ["5", "8"], (await rows("SELECT id FROM baton.take($1, $2)", "node_
 same("ack twice", "QB003", await one("SELECT baton.ack($1)", token[0]).then(() => "no error", (error) => error.code));
 same("check", [], await rows("SELECT * FROM baton.check('node_pg')"));
 
+// LISTEN instead of wait: a consumer that claims only when it is told, until nothing is left
+await one("SELECT baton.create_queue($1, notify => true)", "Notified js");
+const [channel] = await one("SELECT baton.channel($1)", "Notified js");
+const told = [];
+let tell = () => {};
+db.on("notification", (n) => { told.push(n.payload); tell(); });
+await db.query("LISTEN " + channel);
+const producer = new pg.Client({ host: process.env.PGHOST });
+await producer.connect();
+await producer.query("BEGIN");
+for (let i = 0; i < 1000; i++) await producer.query("SELECT baton.enqueue($1, $2)", ["Notified js", i]);
+await producer.query("COMMIT");
+await producer.end();
+const deadline = Date.now() + 60000;
+let got = 0;
+for (let seen = 0; got < 1000 && Date.now() < deadline; ) {
+  if (told.length === seen) await new Promise((resolve) => { tell = resolve; setTimeout(resolve, 1000); });
+  if (told.length === seen) continue;
+  seen = told.length;
+  for (let n; (n = (await rows("SELECT id FROM baton.take($1, 100)", "Notified js")).length) > 0; ) got += n;
+}
+same("told, and taken", 1000, got);
+same("few notifications", true, told.length < 20);
+same("with the queue's name", ["Notified js"], [...new Set(told)]);
+await db.query("UNLISTEN *");
+
 // the worker loop
 const { work } = await readmeModule("js", "readme_loop.mjs");
 await one("SELECT baton.create_queue('loop_js', backoff => '0.1 s')");

@@ -12,6 +12,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('adopt', 'queue text', 'integer'),
     ('alter_queue', 'name text, lease interval, min_lease interval, max_lease interval, max_lifetime interval, max_attempts integer, claim_ceiling integer, backoff interval, max_backoff interval, max_delay interval, max_payload_bytes integer, max_headers_bytes integer, durability text, claim_flush boolean, segment_bytes bigint, retention interval, replay_window interval, expired text, expiry_ends_lease boolean, start_within interval, notify boolean', 'void'),
     ('backlog', 'queue text', 'double precision'),
+    ('channel', 'queue text', 'text'),
     ('check', 'queue text', 'TABLE(segment text, problem text, id bigint, detail text)'),
     ('claim', 'queue text, worker text, max_items integer, lease interval, classes text[], max_bytes integer, attempt_id uuid', 'SETOF baton.delivery'),
     ('create_queue', 'name text, if_not_exists boolean, lease interval, min_lease interval, max_lease interval, max_lifetime interval, max_attempts integer, claim_ceiling integer, backoff interval, max_backoff interval, max_delay interval, max_payload_bytes integer, max_headers_bytes integer, durability text, claim_flush boolean, segments integer, segment_bytes bigint, replicable boolean, retention interval, replay_window interval, expired text, expiry_ends_lease boolean, start_within interval, notify boolean', 'boolean'),

@@ -24,7 +24,7 @@ BEGIN
     RETURN QUERY EXECUTE format('SELECT ''messages in the view'', count(*)::text FROM %s', view);
 END $$;
 
-SELECT plan(54);
+SELECT plan(55);
 
 SELECT is((SELECT count(*) FROM names WHERE baton.create_queue(name))::int, (SELECT count(*) FROM names)::int, 'all names are taken');
 SELECT set_eq('SELECT name FROM baton.queues', 'SELECT name FROM names', 'baton.queues shows them as given');
@@ -48,6 +48,7 @@ CREATE TABLE outcomes AS SELECT s.outcome FROM (SELECT array_agg(token) t FROM c
 SELECT is_empty($$SELECT * FROM outcomes WHERE outcome <> 'acked'$$, 'their tokens settle them');
 CREATE TABLE taken AS SELECT n.name, t.* FROM names n, LATERAL baton.take(n.name, 10) t;
 SELECT is_empty($$SELECT name FROM names n WHERE 3 <> (SELECT count(*) FROM taken t WHERE t.name = n.name)$$, 'take');
+SELECT is((SELECT count(DISTINCT baton.channel(name))::int FROM names WHERE baton.channel(name) ~ '^baton_[0-9]+$'), (SELECT count(*)::int FROM names), 'each has a channel of its own, with a plain name');
 SELECT is_empty($$SELECT name FROM names n WHERE baton.why_empty(n.name) <> 'empty'$$, 'why_empty');
 SELECT is_empty($$SELECT name FROM names n, baton.explain_message(n.name, 1) e WHERE e.obstacle <> 'settled'$$, 'explain_message');
 SELECT is_empty($$SELECT name FROM names n, LATERAL baton.describe_queue(n.name) d WHERE d.option = 'paused' AND d.value <> 'false'$$, 'describe_queue');
@@ -109,7 +110,7 @@ CREATE TABLE calls (call text);
 INSERT INTO calls VALUES
     ('SELECT FROM baton.enqueue(%L, ''1'')'), ('SELECT FROM baton.enqueue_bytes(%L, ''1'')'), ('SELECT FROM baton.enqueue_batch(%L, ''{1}'')'),
     ('SELECT FROM baton.enqueue_batch_bytes(%L, ''{1}'')'), ('SELECT FROM baton.claim(%L)'), ('SELECT FROM baton.take(%L)'),
-    ('SELECT FROM baton.settle_and_claim(%L, NULL)'), ('SELECT baton.why_empty(%L)'), ('SELECT FROM baton.explain_message(%L, 1)'),
+    ('SELECT FROM baton.settle_and_claim(%L, NULL)'), ('SELECT baton.why_empty(%L)'), ('SELECT baton.channel(%L)'), ('SELECT FROM baton.explain_message(%L, 1)'),
     ('SELECT FROM baton.check(%L)'), ('SELECT baton.backlog(%L)'), ('SELECT FROM baton.describe_queue(%L)'), ('SELECT FROM baton.quarantined(%L)'),
     ('SELECT FROM baton.evidence(%L, 1)'), ('SELECT baton.pause(%L)'), ('SELECT baton.resume(%L)'), ('SELECT baton.fence(%L)'),
     ('SELECT baton.activate(%L)'), ('SELECT baton.alter_queue(%L)'), ('SELECT baton.drop_queue(%L)');

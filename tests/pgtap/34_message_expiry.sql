@@ -155,16 +155,14 @@ RESET pg_baton.clock_offset;
 SELECT sound('kept');
 
 -- a hold: nothing is dropped
-UPDATE baton_internal.queue SET held = 'case 1' WHERE name = 'q';
-SELECT baton.alter_queue('q') \gset
+SELECT baton.hold('q', 'case 1') \gset
 SELECT mortal('q', '10 s', 2) AS m \gset
 SET pg_baton.clock_offset = 11000;
 SELECT count(*) FROM baton.claim('q', max_items => 10) \g /dev/null
 CALL baton.maintain();
 SELECT is((SELECT count(*)::int FROM baton.quarantined('q') WHERE cause = 'expired'), 2, 'while a queue is held, what expires is kept');
 RESET pg_baton.clock_offset;
-UPDATE baton_internal.queue SET held = NULL WHERE name = 'q';
-SELECT baton.alter_queue('q') \gset
+SELECT baton.unhold('q') \gset
 
 -- quarantined messages expire too
 SELECT baton.create_queue('aside', backoff => '0') \gset
@@ -179,10 +177,10 @@ SET pg_baton.clock_offset = 599000;
 CALL baton.maintain();
 SELECT is((SELECT count(*)::int FROM baton.quarantined('aside')), 3, 'not before their time');
 SET pg_baton.clock_offset = 601000;
-UPDATE baton_internal.queue SET held = 'case 2' WHERE name = 'aside';
+SELECT baton.hold('aside', 'case 2') \gset
 CALL baton.maintain();
 SELECT is((SELECT count(*)::int FROM baton.quarantined('aside')), 3, 'nor while the queue is held');
-UPDATE baton_internal.queue SET held = NULL WHERE name = 'aside';
+SELECT baton.unhold('aside') \gset
 CALL baton.maintain();
 SELECT results_eq($$SELECT id FROM baton.quarantined('aside')$$, ARRAY[:plain::bigint], 'then they are removed');
 SELECT is((SELECT count(*)::int FROM baton.quarantined('kept')), 5, 'but not where the queue keeps them');

@@ -46,7 +46,7 @@ INSERT INTO calls (call) SELECT * FROM unnest(ARRAY[
     $$SELECT * FROM baton.enqueue('q', '{"a": 1}', routing_key => 'k', headers => '{}', delay => '1 s', expires_at => '2100-01-01')$$, $$SELECT * FROM baton.enqueue_bytes('q', 'x')$$,
     $$SELECT * FROM baton.enqueue_batch('q', '{1,2}')$$, $$SELECT * FROM baton.enqueue_batch_bytes('q', '{x,y}')$$, $$INSERT INTO baton_queue.q (payload) VALUES ('1') RETURNING *$$, $$COPY baton_queue.q (payload) FROM PROGRAM 'echo 1'$$,
     $$INSERT INTO public.business VALUES (1)$$,
-    $$SELECT * FROM baton.claim('q', 'w', 2, classes => NULL, max_bytes => 100000)$$, $$SELECT * FROM baton.take('q', 2)$$, $$SELECT baton.why_empty('q')$$,
+    $$SELECT * FROM baton.claim('q', 'w', 2, classes => NULL, max_bytes => 100000)$$, $$SELECT * FROM baton.take('q', 2)$$, $$SELECT baton.why_empty('q')$$, $$SELECT baton.channel('q')$$,
     format('SELECT baton.start(%L)', tok('t1')), format('SELECT baton.extend(%L, %L)', tok('t1'), '1 min'), format('SELECT * FROM baton.extend_batch(ARRAY[%L])', tok('t1')),
     format('SELECT baton.ack(%L)', tok('t1')), format('SELECT baton.ack_batch(ARRAY[%L])', tok('t2')), format('SELECT * FROM baton.release(%L, %L, %L, true, %L)', tok('t3'), '1 s', 'why', '{}'),
     format('SELECT * FROM baton.hand_back(ARRAY[%L])', tok('t4')), format('SELECT baton.quarantine(%L, %L, %L)', tok('t5'), 'why', '{}'),
@@ -70,7 +70,7 @@ BEGIN
 END $$;
 CREATE TABLE answers AS SELECT c.call, in_trap(c.call) AS answer FROM calls c ORDER BY c.n;
 SELECT is_empty($$SELECT * FROM answers WHERE answer <> 'no error'$$, 'every verb works with traps in front of pg_catalog');
-SELECT is((SELECT count(*)::int FROM answers), 48, 'all of them');
+SELECT is((SELECT count(*)::int FROM answers), 49, 'all of them');
 SELECT is((SELECT last_value::int FROM trap.sprung), 1, 'no trap was sprung');
 SELECT is_empty($$SELECT id FROM trap.queue UNION ALL SELECT id FROM trap.quarantined UNION ALL SELECT id FROM trap.evidence UNION ALL SELECT id FROM pg_temp.quarantined UNION ALL SELECT id FROM pg_temp.evidence UNION ALL SELECT id FROM pg_temp.queue$$, 'nothing was written into planted tables');
 SELECT is((SELECT count(*)::int FROM baton.quarantined('q')), 2, 'what was quarantined is where it belongs');

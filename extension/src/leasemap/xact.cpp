@@ -87,9 +87,12 @@ int saved_sync = -1;
 
 Range one_slot(BlockNumber block, uint8 index, uint16 flags, uint64 nonce) { return Range{block, index, 1, flags, nonce}; }
 
-// A waiting session may have looked while this one held the only work there was, and gone to sleep.
-void give_back(uint64 mine) {
+// A waiting session may have looked while this one held the only work there was, and gone to sleep. What a claim passes
+// over and puts back is no news to those who LISTEN, or claims of two classes would tell each other for ever; what a failed
+// one gives back is.
+void give_back(uint64 mine, bool failed) {
   uint64 ready = 0;
+  bool later = false;
   if (holding && held_range.count > 0) {
     publish_by_key(held_lane, held_range, 0);
     ready += held_range.count;
@@ -98,10 +101,17 @@ void give_back(uint64 mine) {
   for (int i = 0; i < put_backs.count; i++) {
     const PutBack& p = put_backs.items[i];
     publish_by_key(p.lane, p.range, p.at);
-    if (p.at == 0) ready += p.range.count;
+    if (p.at == 0)
+      ready += p.range.count;
+    else
+      later = true;
   }
   put_backs.count = 0;
-  if (ready > mine) wake_waiters(MyDatabaseId, looking_at, ready - mine);
+  if (failed)
+    wake_waiters(MyDatabaseId, looking_at, ready);
+  else if (ready > mine)
+    wake_sessions(MyDatabaseId, looking_at, ready - mine);
+  if (later) note_for_notify(MyDatabaseId, looking_at, kNotifyLook);
   if (sweeping) want_sweep(swept_lane, 0);
   sweeping = false;
 }
@@ -137,25 +147,33 @@ void unsettle(int from) {
   settles.count = from;
 }
 
+void tell(int32 queue_id, uint64 ready, bool later) {
+  wake_waiters(MyDatabaseId, queue_id, ready);
+  if (later) note_for_notify(MyDatabaseId, queue_id, kNotifyLook);
+}
+
 void publish_at_commit() {
   int32 queue_id = 0;
   uint64 ready = 0;
+  bool later = false;
   for (int i = 0; i < enqueues.count; i++) {
     const EnqueueNote& e = enqueues.items[i];
     publish_committed(e.lane, e.range, e.page_ordinal, e.due, e.first);
     if (e.queue_id != queue_id) {
-      wake_waiters(MyDatabaseId, queue_id, ready);
+      tell(queue_id, ready, later);
       queue_id = e.queue_id;
       ready = 0;
+      later = false;
     }
     ready += e.due == 0 ? e.range.count : 1;  // for a later one, somebody has to know when to look
+    later |= e.due != 0;
   }
-  wake_waiters(MyDatabaseId, queue_id, ready);
+  tell(queue_id, ready, later);
   for (int i = 0; i < settles.count; i++) {
     const SettleNote& s = settles.items[i];
     if (!s.release) continue;
     publish_by_key(s.lane, one_slot(s.block, s.index, 0, 0), s.due);
-    wake_waiters(MyDatabaseId, s.queue_id, 1);
+    tell(s.queue_id, 1, s.due != 0);
   }
 }
 
@@ -218,11 +236,11 @@ void on_transaction(XactEvent event, void*) {
     case XACT_EVENT_COMMIT:
       // Runs after the rows are visible to others: the frontier is read after that, never before.
       publish_at_commit();
-      give_back(0);
+      give_back(0, false);
       forget_notes();
       break;
     case XACT_EVENT_ABORT:
-      give_back(0);
+      give_back(0, true);
       unsettle(0);
       void_claims(0);
       forget_notes();
@@ -234,7 +252,7 @@ void on_transaction(XactEvent event, void*) {
       publish_at_prepare();
       break;
     case XACT_EVENT_PREPARE:
-      give_back(0);
+      give_back(0, false);
       forget_notes();
       break;
     default:
@@ -254,7 +272,7 @@ void on_subtransaction(SubXactEvent event, SubTransactionId sub, SubTransactionI
     hand_to_parent(&claims, sub, parent);
     hand_to_parent(&settles, sub, parent);
   } else if (event == SUBXACT_EVENT_ABORT_SUB) {
-    give_back(0);
+    give_back(0, true);
     unsettle(tail_of(settles, sub));
     void_claims(tail_of(claims, sub));
     enqueues.count = tail_of(enqueues, sub);
@@ -347,7 +365,7 @@ void put_back(const LaneKey& lane, const Range& range, TimestampTz at) {
   put_backs.items[put_backs.count++] = PutBack{lane, range, at};
 }
 
-void end_looking(bool found_for_myself) { give_back(found_for_myself ? 1 : 0); }
+void end_looking(bool found_for_myself) { give_back(found_for_myself ? 1 : 0, false); }
 
 void note_sweep(const LaneKey& lane) {
   swept_lane = lane;

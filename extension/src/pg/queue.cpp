@@ -455,6 +455,34 @@ text* read_hold(int32 queue_id) {
   return r.reason;
 }
 
+int list_notified_queues(QueueName** names) {
+  Oid internal = schemas().internal;
+  int count = 0;
+  int room = 16;
+  *names = static_cast<QueueName*>(palloc(sizeof(QueueName) * room));
+  Oid table = OidIsValid(internal) ? get_relname_relid("queue", internal) : InvalidOid;
+  if (!OidIsValid(table)) return 0;
+  Relation rel = table_open(table, AccessShareLock);
+  SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, nullptr, 0, nullptr);
+  HeapTuple t;
+  while (HeapTupleIsValid(t = systable_getnext(scan))) {
+    TupleDesc desc = RelationGetDescr(rel);
+    Datum d;
+    if (!given(t, desc, "notify", &d) || !DatumGetBool(d)) continue;
+    if (count == room) {
+      room *= 2;
+      *names = static_cast<QueueName*>(repalloc(*names, sizeof(QueueName) * room));
+    }
+    (*names)[count].id = DatumGetInt32(need(t, desc, "id"));
+    strlcpy((*names)[count++].name, TextDatumGetCString(need(t, desc, "name")), NAMEDATALEN);
+  }
+  systable_endscan(scan);
+  table_close(rel, AccessShareLock);
+  return count;
+}
+
+void notify_channel(int32 queue_id, char* out) { snprintf(out, NAMEDATALEN, "baton_%d", queue_id); }
+
 bool read_definition(const char* name, Queue* out) { return read_row(name, 0, out); }
 
 void queue_name(text* name, char* out) {

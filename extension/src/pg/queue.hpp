@@ -78,6 +78,15 @@ struct QueueHolds {
 QueueHolds read_queue_holds();
 text* read_hold(int32 queue_id);  // the reason of a queue's legal hold, nullptr for none
 
+// Those that ask for NOTIFY, in no order; palloc'd.
+struct QueueName {
+  int32 id;
+  char name[NAMEDATALEN];
+};
+int list_notified_queues(QueueName** names);
+// The channel of a queue, into NAMEDATALEN bytes: from its number, since a name may have any character and full length.
+void notify_channel(int32 queue_id, char* out);
+
 // The privileges of a queue are those of its view. Raises 42501 naming the queue and the privilege.
 void check_privilege(const Queue* queue, AclMode mode);
 bool has_privilege(const Queue* queue, AclMode mode);

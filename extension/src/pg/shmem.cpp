@@ -60,6 +60,7 @@ void start_memory() {
       QueueHint& q = s->queues[i];
       pg_atomic_init_u32(&q.live, 0);
       pg_atomic_init_u32(&q.waiting, 0);
+      pg_atomic_init_u32(&q.notify, 0);
       pg_atomic_init_u64(&q.newest_open_seq, 0);
       pg_atomic_init_u64(&q.rotated_at, 0);
       pg_atomic_init_u64(&q.last_used, 0);
@@ -124,6 +125,7 @@ QueueHint* queue_hint(Oid database, int32 id) {
     q->key = QueueKey{database, id};
     for (auto& c : q->counters) pg_atomic_write_u64(&c, 0);
     pg_atomic_write_u32(&q->waiting, 0);
+    pg_atomic_write_u32(&q->notify, 0);
     pg_atomic_write_u64(&q->newest_open_seq, 0);
     pg_atomic_write_u64(&q->rotated_at, 0);
     pg_atomic_write_u64(&q->last_used, static_cast<uint64>(GetCurrentTimestamp()));
@@ -141,11 +143,8 @@ void count(int32 queue_id, Counter counter, uint64 n) {
 
 // The barrier is the other half of the one in wait: a waiter registers and then looks, we make work visible and then
 // look for waiters, so one of the two sees the other.
-void wake_waiters(Oid database, int32 queue_id, uint64 n) {
-  if (n == 0) return;
-  pg_memory_barrier();
-  QueueHint* q = find_queue_hint(database, queue_id);
-  if (!q || pg_atomic_read_u32(&q->waiting) == 0) return;
+static void wake(QueueHint* q, Oid database, int32 queue_id, uint64 n) {
+  if (pg_atomic_read_u32(&q->waiting) == 0) return;
   int capacity = shared->waiter_capacity;
   uint32 start = pg_atomic_fetch_add_u32(&shared->wake_rotor, 1);
   for (int i = 0; i < capacity && n > 0; i++) {
@@ -161,6 +160,42 @@ void wake_waiters(Oid database, int32 queue_id, uint64 n) {
       n--;
     }
   }
+}
+
+static void wake_mover(Oid database) {
+  LWLockAcquire(shared->worker_lock, LW_SHARED);
+  for (const WorkerSlot& s : shared->workers)
+    if (s.database == database && s.kind == 0 && s.pid != 0) set_proc_latch(s.proc_number);
+  LWLockRelease(shared->worker_lock);
+}
+
+static void note(QueueHint* q, Oid database, uint32 what) {
+  uint32 now = pg_atomic_read_u32(&q->notify);
+  if (!(now & kNotifyAsked) || (now & what) == what) return;
+  // Who comes while it is noted already need not wake anybody: the mover takes all notes at once, and then looks.
+  if (!(pg_atomic_fetch_or_u32(&q->notify, what) & (kNotifyWork | kNotifyLook))) wake_mover(database);
+}
+
+void wake_waiters(Oid database, int32 queue_id, uint64 n) {
+  if (n == 0) return;
+  pg_memory_barrier();
+  QueueHint* q = find_queue_hint(database, queue_id);
+  if (!q) return;
+  note(q, database, kNotifyWork);
+  wake(q, database, queue_id, n);
+}
+
+void wake_sessions(Oid database, int32 queue_id, uint64 n) {
+  if (n == 0) return;
+  pg_memory_barrier();
+  QueueHint* q = find_queue_hint(database, queue_id);
+  if (q) wake(q, database, queue_id, n);
+}
+
+void note_for_notify(Oid database, int32 queue_id, uint32 what) {
+  pg_memory_barrier();
+  QueueHint* q = find_queue_hint(database, queue_id);
+  if (q) note(q, database, what);
 }
 
 static DueHint* due_hint() {

@@ -14,10 +14,16 @@ struct QueueKey {
 
 enum class Counter : int { kEnqueued, kClaimed, kAcked, kReleased, kQuarantined, kExpiredLeases, kFenced, kExpired, kCount };
 
+// What is noted about a queue with notify => true (worker/notify.cpp), in bits of QueueHint.notify.
+constexpr uint32 kNotifyAsked = 1;  // by the queue; set and cleared by the mover
+constexpr uint32 kNotifyWork = 2;   // there is work since the last NOTIFY
+constexpr uint32 kNotifyLook = 4;   // something falls due at a time that the mover may not know
+
 struct QueueHint {
   QueueKey key;                       // changed only under the table lock, exclusive
   pg_atomic_uint32 live;
   pg_atomic_uint32 waiting;           // sessions in wait; read after a full barrier by whoever makes work ready
+  pg_atomic_uint32 notify;
   pg_atomic_uint64 counters[static_cast<int>(Counter::kCount)];
   pg_atomic_uint64 newest_open_seq;   // of the ring; 0 = unknown
   pg_atomic_uint64 rotated_at;        // microseconds since 2000; the mover's and retention's own notes
@@ -144,8 +150,13 @@ QueueHint* queue_hint(Oid database, int32 queue_id);       // makes it
 QueueHint* find_queue_hint(Oid database, int32 queue_id);  // nullptr if there is none; safe in callbacks
 void count(int32 queue_id, Counter counter, uint64 n);
 
-// Wakes up to n sessions that wait for the queue, one per message. Safe in callbacks.
+// There is work for n: wakes up to n sessions that wait for the queue, one per message, and lets the mover tell those who
+// LISTEN. Safe in callbacks.
 void wake_waiters(Oid database, int32 queue_id, uint64 n);
+// The first half, for work that is no news.
+void wake_sessions(Oid database, int32 queue_id, uint64 n);
+// The second half, for a queue that asked for it: at most one wake-up of the mover until it has looked.
+void note_for_notify(Oid database, int32 queue_id, uint32 what);
 
 uint32 worker_number(const char* name);               // NULL name: this process
 void worker_name(uint32 number, char* out, Size size);  // for display

@@ -155,6 +155,7 @@ void serve_void(Claimer* c, const Range& range) {
     put_back(c->key, range, 0);
   } else if (due != 0) {
     publish_timed(c->hint, c->key, due, slot_range(range.block, range.first, 1));
+    note_for_notify(MyDatabaseId, q->id, kNotifyLook);
   } else {
     publish_range(c->hint, c->key, slot_range(range.block, range.first, 1));
     c->came_back++;

@@ -273,6 +273,14 @@ BATON_SQL_FUNCTION(baton_queue_counters) { return queue_counters_fn(fcinfo); }
 BATON_SQL_FUNCTION(baton_outcomes) { return outcomes_fn(fcinfo); }
 BATON_SQL_FUNCTION(baton_why_empty) { return why_empty(fcinfo); }
 
+BATON_SQL_FUNCTION(baton_channel) {
+  Queue* q = find_queue(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
+  if (!can_look(q)) check_privilege(q, ACL_UPDATE);
+  char channel[NAMEDATALEN];
+  notify_channel(q->id, channel);
+  PG_RETURN_TEXT_P(cstring_to_text(channel));
+}
+
 BATON_SQL_FUNCTION(baton_can_look) { PG_RETURN_BOOL(can_look(find_queue(PG_GETARG_TEXT_PP(0)))); }
 
 BATON_SQL_FUNCTION(baton_sweep) {

@@ -50,7 +50,7 @@ bool stop_waiting(const WaitState& w) {
 }
 
 void wake_another(const WaitState& w) {
-  for (int i = 0; i < w.count; i++) wake_waiters(MyDatabaseId, w.ids[i], 1);
+  for (int i = 0; i < w.count; i++) wake_sessions(MyDatabaseId, w.ids[i], 1);
 }
 
 void exit_waiter(int, Datum arg) {
@@ -219,7 +219,7 @@ int32 owed_queue = 0;
 bool exit_registered = false;
 
 void pay_at_exit(int, Datum) {
-  if (owed_queue != 0) wake_waiters(MyDatabaseId, owed_queue, 1);
+  if (owed_queue != 0) wake_sessions(MyDatabaseId, owed_queue, 1);
   owed_queue = 0;
 }
 
@@ -238,7 +238,7 @@ void wake_used(int32 queue_id) {
 }
 
 void pay_wake_debt() {
-  if (owed_queue != 0) wake_waiters(MyDatabaseId, owed_queue, 1);
+  if (owed_queue != 0) wake_sessions(MyDatabaseId, owed_queue, 1);
   owed_queue = 0;
 }
 

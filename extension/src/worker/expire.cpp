@@ -168,6 +168,7 @@ bool settle_some(StepRunner run, ExpiryBook* book, ExpiryMap* map) {
   SettleWork w;
   memset(&w, 0, sizeof(w));
   w.map = map;
+  next_step_is_of(map->queue_id);
   bool committed = run(Step::kExpire, settle_body, &w);
   TimestampTz now = clock_now();
   // A message that cannot be settled must not keep the others from it.
@@ -235,6 +236,7 @@ bool expire_round(StepRunner run, ExpiryBook* book) {
     LookWork w{book, looks[i], false, false};
     if (looks[i]->retry_at > clock_now()) continue;
     while (!w.done && !w.gone && in_time()) {
+      next_step_is_of(looks[i]->queue_id);
       if (run(Step::kExpire, look_body, &w)) continue;
       looks[i]->retry_at = clock_now() + kMapRetry;
       break;

@@ -15,12 +15,13 @@
 #include "due_round.hpp"
 #include "expire.hpp"
 #include "long_round.hpp"
+#include "notify.hpp"
 #include "retention.hpp"
 
 namespace baton {
 namespace {
 
-constexpr int64 kSweepBudget = USECS_PER_SEC;  // of one round; the rest comes in the next, after everything else
+constexpr int64 kSweepBudget = 100 * 1000;  // of one round; the rest comes in the next, after everything else
 constexpr int64 kDueBudget = 200000;           // of one round
 constexpr long kPreparedPollMs = 200;
 constexpr long kShortestRestMs = 5;
@@ -108,11 +109,13 @@ struct LaneLook {
   bool sweep_due;
   bool expiring;
   uint32 ready;  // on the lists, due
+  bool fell_due;  // ... since the last look
+  bool unoffered;  // there is something above the frontier
   TimestampTz next_at;
 };
 
 // Its lock is held for one pass over the lists of one lane.
-bool look_at_lane(LaneHint* h, TimestampTz now, LaneLook* out) {
+bool look_at_lane(LaneHint* h, TimestampTz since, TimestampTz now, LaneLook* out) {
   SpinLockAcquire(&h->lock);
   bool mine = h->live && h->key.database == MyDatabaseId;
   if (mine) {
@@ -123,18 +126,24 @@ bool look_at_lane(LaneHint* h, TimestampTz now, LaneLook* out) {
     out->ready = 0;
     for (int i = 0; i < h->revisit_count; i++) out->ready += h->revisits[(h->revisit_head + i) % kRevisits].count;
     out->next_at = h->sweep_at > now ? h->sweep_at : kNever;
+    out->fell_due = false;
     for (int i = 0; i < h->timed_count; i++) {
-      if (h->timed[i].at <= now)
+      if (h->timed[i].at <= now) {
         out->ready += h->timed[i].range.count;
-      else if (h->timed[i].at < out->next_at)
+        out->fell_due |= h->timed[i].at > since;
+      } else if (h->timed[i].at < out->next_at) {
         out->next_at = h->timed[i].at;
+      }
     }
+    out->unoffered = h->frontier_block != InvalidBlockNumber &&
+                     static_cast<uint64>(h->frontier_ordinal) * kSlotsPerPage + h->frontier_index < h->appended;
   }
   SpinLockRelease(&h->lock);
   return mine;
 }
 
 int look_at_lanes(TimestampTz now, LaneLook** out) {
+  static TimestampTz last_look = 0;
   int room = 64;
   int n = 0;
   auto* looks = static_cast<LaneLook*>(palloc(sizeof(LaneLook) * static_cast<Size>(room)));
@@ -146,8 +155,9 @@ int look_at_lanes(TimestampTz now, LaneLook** out) {
       room *= 2;
       looks = static_cast<LaneLook*>(repalloc(looks, sizeof(LaneLook) * static_cast<Size>(room)));
     }
-    if (look_at_lane(h, now, &looks[n])) n++;
+    if (look_at_lane(h, last_look, now, &looks[n])) n++;
   }
+  last_look = now;
   *out = looks;
   return n;
 }
@@ -229,6 +239,8 @@ struct QueueRound {
   int32 id;  // hash key
   bool sweep_due;
   uint32 ready;
+  bool fell_due;
+  bool unoffered;
 };
 
 struct QueueFailure {
@@ -298,11 +310,23 @@ HTAB* group_by_queue(const LaneLook* looks, int n, TimestampTz* next, bool* unkn
     if (!found) {
       r->sweep_due = false;
       r->ready = 0;
+      r->fell_due = false;
+      r->unoffered = false;
     }
     r->sweep_due |= looks[i].sweep_due;
     r->ready += looks[i].ready;
+    r->fell_due |= looks[i].fell_due;
+    r->unoffered |= looks[i].unoffered;
   }
   return rounds;
+}
+
+// What cannot wait for the end of the round.
+void tend(bool* more) {
+  bool noted;
+  bool look;
+  (void)send_notifications(run_in_worker, &noted, &look);
+  *more |= look;
 }
 
 // Returns when something comes due next; *more: the budget of sweeps was used up.
@@ -315,6 +339,8 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
   int32* ids;
   int count;
   if (!list_queues(run_in_worker, &ids, &count)) return next;
+  find_notified_queues(run_in_worker);
+  tend(more);
   LaneLook* looks;
   int n = look_at_lanes(clock_now(), &looks);
   bool unknown;
@@ -336,15 +362,21 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
     int32 id = ids[(rotor + static_cast<uint32>(i)) % static_cast<uint32>(count)];
     auto* r = static_cast<QueueRound*>(hash_search(rounds, &id, HASH_FIND, nullptr));
     if (!r) continue;
-    if (r->ready > 0) wake_waiters(MyDatabaseId, id, r->ready);
+    wake_sessions(MyDatabaseId, id, r->ready);
+    if (r->fell_due)
+      note_fallen_due(id);
+    else if (r->ready > 0 || r->unoffered)
+      note_waiting_work(id);
     if (!r->sweep_due || is_failing(id)) continue;
     if (GetCurrentTimestamp() - start > kSweepBudget) {
       *more = true;
       continue;
     }
     if (!sweep_one(run_in_worker, id, false)) note_failure(id);
+    tend(more);
   }
   note_success(Step::kWake);
+  tend(more);
 
   static TimestampTz expired_at = 0;
   start = GetCurrentTimestamp();
@@ -354,6 +386,7 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
       *more = true;
       expired_at = 0;
     }
+    tend(more);
   }
   return next;
 }
@@ -414,6 +447,7 @@ void baton_mover_main(Datum database) {
   DueFinder* finder = make_due_finder(TopMemoryContext, 0);
   TimestampTz retention_seen = GetCurrentTimestamp();
   TimestampTz retention_done = 0;
+  TimestampTz round_at = 0;
   for (;;) {
     leave_if_not_wanted();
     MemoryContextSwitchTo(round_context());
@@ -422,27 +456,37 @@ void baton_mover_main(Datum database) {
       rest(mover_naptime_ms);
       continue;
     }
-    bool more;
-    bool prepared_open;
-    TimestampTz next = do_round(finder, &more, &prepared_open);
-    leave_if_not_wanted();
-
-    // Too few worker processes for both: the mover does the other's work as well.
+    // Woken for NOTIFY alone it does no more than that.
+    bool noted;
+    bool look;
+    TimestampTz notify_at = send_notifications(run_in_worker, &noted, &look);
     TimestampTz now = GetCurrentTimestamp();
-    if (worker_is_alive(MyDatabaseId, WorkerKind::kRetention)) {
-      retention_seen = now;
-    } else if (now - retention_seen > 2000 * static_cast<int64>(retention_naptime_ms) && now - retention_done > 1000 * static_cast<int64>(retention_naptime_ms)) {
-      retention_round(run_in_worker);
-      retention_done = now;
-    }
+    if (!noted || look || now >= round_at) {
+      bool more;
+      bool prepared_open;
+      TimestampTz next = do_round(finder, &more, &prepared_open);
+      leave_if_not_wanted();
 
-    long sleep_ms = mover_naptime_ms;
-    if (prepared_open && sleep_ms > kPreparedPollMs) sleep_ms = kPreparedPollMs;
-    if (next != kNever) {
-      // The difference is rounded up: never early.
-      long until = TimestampDifferenceMilliseconds(clock_now(), next);
-      if (until < sleep_ms) sleep_ms = Max(until, kShortestRestMs);
+      // Too few worker processes for both: the mover does the other's work as well.
+      now = GetCurrentTimestamp();
+      if (worker_is_alive(MyDatabaseId, WorkerKind::kRetention)) {
+        retention_seen = now;
+      } else if (now - retention_seen > 2000 * static_cast<int64>(retention_naptime_ms) &&
+                 now - retention_done > 1000 * static_cast<int64>(retention_naptime_ms)) {
+        retention_round(run_in_worker);
+        retention_done = now;
+      }
+
+      long sleep_ms = mover_naptime_ms;
+      if (prepared_open && sleep_ms > kPreparedPollMs) sleep_ms = kPreparedPollMs;
+      if (next != kNever) {
+        // The difference is rounded up: never early.
+        long until = TimestampDifferenceMilliseconds(clock_now(), next);
+        if (until < sleep_ms) sleep_ms = Max(until, kShortestRestMs);
+      }
+      now = GetCurrentTimestamp();
+      round_at = more ? now : now + sleep_ms * 1000;
     }
-    rest(more ? 0 : sleep_ms);
+    rest(TimestampDifferenceMilliseconds(now, Min(round_at, notify_at)));
   }
 }

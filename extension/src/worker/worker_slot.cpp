@@ -46,6 +46,7 @@ constexpr const char* kStepNames[] = {
     "forced sweep",
     "expire",
     "quarantined",
+    "notify",
 };
 static_assert(sizeof(kStepNames) / sizeof(kStepNames[0]) == static_cast<int>(Step::kCount));
 static_assert(static_cast<int>(Step::kCount) <= kWorkerSteps);

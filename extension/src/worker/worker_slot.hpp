@@ -70,6 +70,7 @@ enum class Step : int {
   kForcedSweep,
   kExpire,
   kQuarantined,
+  kNotify,
   kCount,
 };
 const char* step_name(Step step);
