@@ -103,22 +103,42 @@ for my $version (@earlier)
 	is($s->try("SELECT * FROM baton.explain_message('q', 1)")->state, '00000', "$version: explain_message");
 	is($s->query("SELECT * FROM baton.check('q')"), '', "$version: check finds nothing");
 
-	# ---- a crash in the middle of the update
+	# ---- a crash in the middle of the update: after some of its commands, and when all is done but the commit
 	my $state = 'SELECT string_agg(concat_ws($$,$$, id, state, generation, failures), $$ $$ ORDER BY id) FROM baton_queue.q';
 	my $before = $s->query($state);
 	my $aside = $s->query("SELECT id, reason, generation FROM baton.quarantined('q')");
-	$s->query('BEGIN');
-	$s->query('ALTER EXTENSION pg_baton UPDATE');
-	$node->safe_psql('postgres', 'CHECKPOINT');    # so that all of it is on disk, and not committed
-	crash_and_start($node);
-	$s->quit;
-	$s = session($node, database => $database);
-	is($s->query("SELECT extversion FROM pg_extension WHERE extname = 'pg_baton'"), $version, "$version: after a crash in the update the version is the earlier one");
-	is($s->query($state), $before, "$version: with all messages and their leases");
+	$s->query(q{
+		CREATE SEQUENCE command;
+		CREATE FUNCTION stop_at() RETURNS event_trigger LANGUAGE plpgsql AS $f$
+		BEGIN
+			IF nextval('public.command') = current_setting('stop.at')::int THEN PERFORM pg_advisory_lock(47728, 2); END IF;
+		END $f$;
+		CREATE EVENT TRIGGER stop_at ON ddl_command_end EXECUTE FUNCTION stop_at()});
+	for my $at (3, 40, 'commit')
+	{
+		my $holder = session($node, database => $database);
+		my $updater = session($node, database => $database);
+		$holder->query('SELECT pg_advisory_lock(47728, 2)');
+		$updater->query("SET stop.at = '" . ($at eq 'commit' ? 0 : $at) . "'; SELECT setval('command', 1, false); BEGIN");
+		$updater->send('ALTER EXTENSION pg_baton UPDATE');
+		if ($at eq 'commit') { is($updater->answer->state, '00000', "$version: the update, not committed") }
+		else
+		{
+			ok( wait_until(sub { $updater->ready || $holder->query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1 }, "command $at")
+					&& !$updater->ready,
+				"$version: the update, stopped after command $at");
+		}
+		$node->safe_psql('postgres', 'CHECKPOINT');    # so that all of it is on disk
+		crash_and_start($node);
+		$_->quit for $holder, $updater, $s;
+		$s = session($node, database => $database);
+		is($s->query("SELECT extversion FROM pg_extension WHERE extname = 'pg_baton'"), $version, "$version: after a crash there the version is the earlier one");
+		is($s->query($state), $before, "$version: with all messages and their leases");
+	}
+	$s->query("SELECT count(*) FROM baton.enqueue_batch('kept lightly', array_fill('1'::jsonb, ARRAY[3]))");
+	$s->query('DROP EVENT TRIGGER stop_at; DROP FUNCTION stop_at(); DROP SEQUENCE command');
 	is($s->query("SELECT baton.ack('$token[7]')"), 'acked', "$version: and it works");
 	$before = $s->query($state);
-	$s->query("SELECT count(*) FROM baton.enqueue_batch('kept lightly', array_fill('1'::jsonb, ARRAY[3]))");
-
 	$s->query('BEGIN');
 	$s->query("CREATE OR REPLACE FUNCTION baton_internal.library_version() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN '0.0.9'");
 	my $refused = refused_with($s, 'ALTER EXTENSION pg_baton UPDATE', 'QB009', "$version: no update under a library that is older");
