@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = new_node(
-	'maintenance', conf => "pg_baton.rotate_min_interval = 100ms\npg_baton.rotate_grace = 0\npg_baton.retention_naptime = 100ms\n");
+	'maintenance', streaming => 'logical', conf => "pg_baton.rotate_min_interval = 100ms\npg_baton.rotate_grace = 0\npg_baton.retention_naptime = 100ms\n");
 BatonLoad::make_tables($node);
 my $s = session($node);
 $s->query("SELECT baton.create_queue('q', segment_bytes => 65536, max_attempts => 1000, lease => '3 s')");
@@ -144,6 +144,18 @@ SKIP:
 	is_sound($node, 'held');
 	$s->query("SELECT baton.drop_queue('published')");
 	$s->query('DROP EXTENSION pg_repack');
+}
+
+# where the server has it, REPACK is what VACUUM FULL is; the concurrent form makes a table of its own first
+if ($s->query("SELECT to_regclass('pg_catalog.pg_stat_progress_repack') IS NOT NULL") eq 't')
+{
+	for my $table (qw(q2_0 later_0))
+	{
+		like($s->try("REPACK (CONCURRENTLY) baton_data.$table")->state, qr/^(0A000|42809|55000)$/, "REPACK (CONCURRENTLY) of $table is refused");
+		is($s->query($debris), '', 'and leaves nothing behind');
+	}
+	is($s->try('REPACK baton_data.q2_0')->state, '00000', 'REPACK');
+	is_sound($node, 'held');
 }
 
 # A user's own index would miss what verbs write below the executor: they refuse to, rather than let it answer wrongly.
