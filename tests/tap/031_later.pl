@@ -119,7 +119,7 @@ for my $point (qw(move-marked move-deleted move-written))
 		isnt($v->answer->state, '', "$name: the claim fails");
 		if ($how eq 'panic')
 		{
-			wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back');
+			come_back($node, $s);
 			fresh();
 		}
 		$s->query('SELECT pg_advisory_unlock_all()');

@@ -12,10 +12,10 @@ my $s = session($node);
 my $kept = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM baton.retained('q')";
 my $state = "SELECT string_agg(id || ' ' || state, ', ' ORDER BY id) FROM baton_queue.q";
 
-# anew(): a session after a crash
+# anew(SESSION): a session after a crash; SESSION is one of before, not the victim
 sub anew
 {
-	ok(wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server'), 'the server is back');
+	ok(come_back($node, $_[0]), 'the server is back');
 	return session($node);
 }
 
@@ -26,8 +26,9 @@ my @token = split /\n/, $s->query("SELECT token FROM baton.claim('q', 'w', 4)");
 for my $point ('retain-rows', 'settle-rows')
 {
 	$s->query("SET pg_baton.debug_point = '$point:panic'");
+	my $witness = session($node);
 	ok($s->try("SELECT baton.ack('$token[0]')")->lost, "a crash at $point");
-	$s = anew();
+	$s = anew($witness);
 	is($s->query($kept), '', 'nothing is retained');
 	is($s->query($state), '1 claimed, 2 claimed, 3 claimed, 4 claimed, 5 ready, 6 ready, 7 ready, 8 ready', 'it is claimed as before');
 }
@@ -64,8 +65,9 @@ $old->query('COMMIT');
 for my $point ('retained_locked', 'retained_truncated')
 {
 	$s->query("$later; SET pg_baton.debug_point = '$point:panic'");
+	my $witness = session($node);
 	ok($s->try($reclaim)->lost, "a crash at $point");
-	$s = anew();
+	$s = anew($witness);
 	is($s->query($kept), '1 2 3', 'all is there');
 }
 

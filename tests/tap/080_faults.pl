@@ -92,9 +92,7 @@ for my $point (sort keys %call)
 		if ($crashing)
 		{
 			$crashes++;
-			# until it has noticed, it takes new sessions
-			wait_until(sub { $gate->try('SELECT 1')->lost }, 'the crash to be noticed');
-			wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back');
+			come_back($node, $gate);
 			sessions();
 		}
 		$gate->query('SELECT pg_advisory_unlock_all()');

@@ -70,8 +70,7 @@ for my $kind ('launcher', 'mover', 'retention', 'a backend')
 	$victim->query($_) for 'BEGIN', "SELECT id FROM baton.enqueue('q', '1')", "SELECT id FROM baton.take('q')";
 	my $started = $s->query('SELECT pg_postmaster_start_time()');
 	kill 'KILL', $kind eq 'a backend' ? $victim->pid : pid_of($kind);
-	wait_until(sub { !$s->try('SELECT 1')->ok }, 'the crash');
-	wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back');
+	come_back($node, $s);
 	$s = session($node);
 	is($s->query('SELECT pg_postmaster_start_time()'), $started, "$kind, killed: the server comes back by itself");
 	ok(wait_for_workers($node, 'postgres'), "$kind, killed: so do the workers");
@@ -90,7 +89,7 @@ for my $how ('terminated', 'killed')
 	my $r = session($node);
 	$r->query($_) for 'BEGIN', 'ALTER DATABASE other RENAME TO another';
 	is(workers_of($node, 'other'), '', "a RENAME is open: no workers");
-	if ($how eq 'killed') { kill 'KILL', $r->pid; wait_until(sub { !$s->try('SELECT 1')->ok }, 'the crash'); wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back'); }
+	if ($how eq 'killed') { kill 'KILL', $r->pid; come_back($node, $s); }
 	else { $s->query('SELECT pg_terminate_backend(' . $r->pid . ')'); }
 	ok(wait_for_workers($node, 'other'), "its session is $how: they are back");
 }

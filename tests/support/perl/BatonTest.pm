@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start server_crashes
+our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start come_back server_crashes
   session background reap is_sound refused_with run_tool extension_folder workers_of wait_for_workers work_goes_on);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
@@ -204,6 +204,15 @@ sub crash_and_start
 	kill_server($node);
 	$node->start;
 	return;
+}
+
+# come_back(NODE, SESSION): a backend has died, and the server starts anew by itself. Until it has noticed it takes new
+# sessions, which then die too: SESSION is one of before, another than the victim, that tells.
+sub come_back
+{
+	my ($node, $session) = @_;
+	return wait_until(sub { $session->try('SELECT 1')->lost }, 'the crash to be noticed')
+	  && wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back');
 }
 
 # server_crashes(NODE): how often, by its log, a process of the server died of a signal
