@@ -6,7 +6,7 @@ CREATE FUNCTION baton_internal.kept_by(segment regclass) RETURNS TABLE (conditio
 CREATE VIEW baton_internal.visible_shared WITH (security_barrier) AS
 SELECT pg_catalog.split_part(c.relname::text COLLATE "default", '_', 1) AS kind, pg_catalog.split_part(c.relname, '_', 2)::integer AS n, c.oid::regclass AS heap
 FROM pg_catalog.pg_class c
-WHERE c.relnamespace = 'baton_data'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^retained_\d+$'
+WHERE c.relnamespace = 'baton_data'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(retained|later|long)_\d+$'
   AND pg_catalog.pg_relation_size(c.oid) > 0
   AND pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 

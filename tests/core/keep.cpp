@@ -42,6 +42,7 @@ TEST_CASE("each condition keeps a segment by itself, whether the ring is full or
     CHECK(kept([](SegmentFacts& g) { g.deadline_ahead = true; }) == Keep::kDeadline);
     CHECK(kept([](SegmentFacts& g) { g.rotation_held = true; }) == Keep::kRotationHeld);
     CHECK(kept([](SegmentFacts& g) { g.too_soon = true; }) == Keep::kInterval);
+    CHECK(kept([](SegmentFacts& g) { g.too_small = true; }) == Keep::kSmall);
   }
 }
 

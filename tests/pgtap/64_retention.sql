@@ -2,7 +2,7 @@
 -- lies with them is past its time and nothing else keeps it.
 \ir prelude.psql
 
-SELECT plan(79);
+SELECT plan(80);
 -- The clock is set to where a window of retained tables will not end while this runs: all that is kept lies in one table.
 SELECT (10800000 - (extract(epoch FROM clock_timestamp() + '13 h') * 1000)::bigint % 21600000 + 21600000) % 21600000 AS base \gset
 CREATE FUNCTION set_clock(ms bigint) RETURNS text LANGUAGE sql AS $$ SELECT set_config('pg_baton.clock_offset', ms::text, false) $$;
@@ -110,10 +110,11 @@ COMMIT;
 SELECT put('q') \gset
 SELECT count(*) FROM baton.take('q') \g /dev/null
 SELECT is(kept_by(), 'replay window of q until', 'the replay window of the message that was put in last, or');
-SELECT is((SELECT count(*)::int FROM baton.segments WHERE queue IS NULL), 1, 'one table for all queues');
-SELECT is(value_as('looker', 'SELECT count(*) FROM baton.segments WHERE queue IS NULL'), '0', 'which only those see who may see all');
-SELECT is(value_as('monitor', 'SELECT count(*) FROM baton.segments WHERE queue IS NULL'), '1', 'as pg_monitor');
+SELECT is((SELECT count(*)::int FROM baton.segments WHERE state = 'retained'), 1, 'one table for all queues');
+SELECT is(value_as('looker', $$SELECT count(*) FROM baton.segments WHERE state = 'retained'$$), '0', 'which only those see who may see all');
+SELECT is(value_as('monitor', $$SELECT count(*) FROM baton.segments WHERE state = 'retained'$$), '1', 'as pg_monitor');
 SELECT is(baton_internal.reclaim_retained(), 0, 'kept');
+SELECT is((SELECT kept_by FROM baton.segments WHERE state = 'later'), 'unsettled', 'a bucket of messages that are due later is shown, too');
 SELECT set_clock(:base + 45000000) \g /dev/null
 SELECT alike((SELECT kept_by FROM baton.segments WHERE state = 'retained'), 'retention of q until %', 'then retention');
 SELECT baton.hold('q', 'case 4711') \g /dev/null
@@ -147,7 +148,7 @@ BEGIN
 END $$;
 CALL reclaim();
 SELECT is(concat(kept('q'), kept('none'), kept('volatile')), '', 'then nothing keeps it');
-SELECT is((SELECT count(*)::int FROM baton.segments WHERE queue IS NULL), 0, 'the table is empty');
+SELECT is((SELECT count(*)::int FROM baton.segments WHERE state = 'retained'), 0, 'the table is empty');
 SELECT set_clock(:base) \g /dev/null
 SELECT put('q') \gset
 SELECT count(*) FROM baton.take('q') \g /dev/null
@@ -159,7 +160,7 @@ SELECT alike(error_of($$SELECT baton.drop_queue('q')$$), '55000: queue "q" is no
 SELECT is(baton.drop_queue('q', discard => true), true, 'unless they are discarded');
 SELECT baton.create_queue('q', retention => '13 h') \gset
 SELECT is(kept('q'), NULL, 'a queue of the same name does not inherit them');
-SELECT alike((SELECT kept_by FROM baton.segments WHERE queue IS NULL), 'retention of a dropped queue ' || :queue_id || ' until %', 'they go in their time');
+SELECT alike((SELECT kept_by FROM baton.segments WHERE state = 'retained'), 'retention of a dropped queue ' || :queue_id || ' until %', 'they go in their time');
 
 SELECT is(head_of($$SELECT baton.hold('q', '')$$), '22023: reason must not be null or empty', 'a hold has a reason');
 SELECT alike(error_as('someone', $$SELECT baton.hold('q', 'x')$$), '42501: must be owner of queue "q" to hold it', 'the owner holds');

@@ -20,6 +20,7 @@ enum class Keep : uint8_t {
   kRotationHeld,     // hold_rotation
   kInterval,         // another truncation was a moment ago
   kHorizon,          // a snapshot may see its rows
+  kSmall,            // it is not worth a truncation yet
   kCount,
 };
 
@@ -27,6 +28,7 @@ enum class Keep : uint8_t {
 constexpr const char* kKeepWords[] = {
     "nothing", "empty",         "newest",    "unsettled", "claim",         "open transaction", "deadline",
     "replay window", "retention", "hold",      "hold_rotation", "interval",         "horizon",
+    "small",
 };
 static_assert(sizeof(kKeepWords) / sizeof(kKeepWords[0]) == static_cast<int>(Keep::kCount));
 
@@ -36,6 +38,7 @@ struct SegmentFacts {
   bool newest;
   bool rotation_held;
   bool too_soon;           // since the last truncation of the queue
+  bool too_small;          // and drained only lately
   Keep unsettled;          // why the first slot that is not settled for good is not; kNothing: all are
   bool deadline_ahead;     // of a lease that a token was told
   bool rows_needed;        // a row that plain SQL deleted is visible to somebody
@@ -58,6 +61,7 @@ constexpr Keep keep_segment(const SegmentFacts& f) {
   if (f.deadline_ahead) return Keep::kDeadline;
   if (f.rotation_held) return Keep::kRotationHeld;
   if (!horizon_passed(f) && !may_force(f)) return Keep::kHorizon;
+  if (f.too_small) return Keep::kSmall;
   if (f.too_soon) return Keep::kInterval;
   return Keep::kNothing;
 }

@@ -50,6 +50,10 @@ SegmentFacts facts_of(Relation heap, const RingMember& m, const Drain& d, bool r
   return f;
 }
 
+bool is_too_small(const Segment& s, TimestampTz drained_at) {
+  return segment_size(s) < kWorthAtOnce && GetCurrentTimestamp() - drained_at < kIdleShared;
+}
+
 // Asked once without and once with the locks. *guard: what a reader must see as over to be safe, unless kForced.
 Fate fate_of(const SegmentFacts& f, bool purged, uint64* guard) {
   if (keep_segment(f) != Keep::kNothing) return Fate::kStays;
@@ -84,13 +88,14 @@ bool rotate_segment(const RingMember& m, bool ring_full, bool shared_table) {
     write_drain_note(note);
   }
   bool rows_needed = d.rows_needed;
-  if (shared_table && segment_size(s) < kWorthAtOnce && GetCurrentTimestamp() - drained_at < kIdleShared) d = kUnknownDrain;
+  SegmentFacts facts = facts_of(s.heap, m, d, ring_full, drained_at);
+  facts.too_small = shared_table && is_too_small(s, drained_at);
   Oid map_oid = RelationGetRelid(s.map);
   index_close(s.map, AccessShareLock);
   Locks locks;
   locks.count = 0;
   uint64 guard = 0;
-  if (fate_of(facts_of(s.heap, m, d, ring_full, drained_at), d.purged, &guard) != Fate::kStays) {
+  if (fate_of(facts, d.purged, &guard) != Fate::kStays) {
     if (try_lock_table(&locks, s.heap) && find_map(s.heap) == map_oid) {
       CheckTableNotInUse(s.heap, "TRUNCATE");
       debug_here("rotate_locked");
@@ -175,6 +180,33 @@ Keep segment_kept_by(Queue* queue, int n, TimestampTz* until) {
     keep = keep_segment(f);
     if (keep == Keep::kDeadline) *until = d.last_deadline;
     if (keep == Keep::kRotationHeld) *until = q.rotation_held_until;
+  }
+  close_segment(s, AccessShareLock);
+  return keep;
+}
+
+Keep shared_kept_by(Oid heap, TimestampTz* until) {
+  *until = 0;
+  Segment s;
+  if (!try_open_segment(heap, AccessShareLock, &s)) return Keep::kOpenTransaction;
+  TimestampTz now = GetCurrentTimestamp();
+  MapMeta meta;
+  LaneDirectoryEntry entry;
+  read_meta(s.map, &meta, &entry, kDefaultLane);
+  Keep keep = Keep::kEmpty;
+  if (meta.lane_count > 0) {
+    RingMember m{true, heap, meta.open_seq, meta.epoch, meta.guard_xid, rel_number(s.map)};
+    DrainNote note = read_drain_note(m.rel);
+    Drain d = look_at_map(s.heap, s.map, note.unsettled_at);
+    TimestampTz drained_at = note.drained_at != 0 ? note.drained_at : now;
+    TimestampTz held_until = read_queue_holds().rotation_until;
+    SegmentFacts f = facts_of(s.heap, m, d, false, drained_at);
+    f.rotation_held = held_until > clock_now();
+    f.too_small = is_too_small(s, drained_at);
+    f.too_soon = was_just_now(queue_hint(MyDatabaseId, 0), now);
+    keep = keep_segment(f);
+    if (keep == Keep::kDeadline) *until = d.last_deadline;
+    if (keep == Keep::kRotationHeld) *until = held_until;
   }
   close_segment(s, AccessShareLock);
   return keep;

@@ -11,8 +11,10 @@ namespace baton {
 // pg_baton.rotate_min_interval. Never waits for a lock. Needs an active snapshot. Returns how many.
 int rotate_queue(Queue* queue);
 
-// What keeps segment n of the queue, as rotate_queue would decide now. *until: the end of a lease or of a hold; 0: no time.
+// What keeps segment n of the queue, as rotate_queue would decide now; what keeps a shared table, as rotate_shared_tables
+// would. *until: the end of a lease or of a hold; 0: no time.
 Keep segment_kept_by(Queue* queue, int n, TimestampTz* until);
+Keep shared_kept_by(Oid heap, TimestampTz* until);
 
 // The same for one of the tables that all queues share (shared_tables.hpp), in the current transaction.
 int rotate_shared_tables();

@@ -1,6 +1,7 @@
 // What keeps a table from being truncated, for those who look: the decision of rotation and of retention, taken for show.
 #include "../leasemap/rotate.hpp"
 #include "../leasemap/row.hpp"
+#include "../leasemap/shared_tables.hpp"
 #include "../pg/guc.hpp"
 #include "../retained/reclaim.hpp"
 #include "arguments.hpp"
@@ -19,7 +20,12 @@ bool segment_kept(Oid relation, Kept* kept) {
   Relation heap = try_relation_open(relation, AccessShareLock);
   if (!heap) return false;
   int32 id = queue_id_of_segment(heap);
+  bool shared_table = shared_table_of(heap).kind != SharedKind::kNone;
   relation_close(heap, AccessShareLock);
+  if (shared_table) {
+    kept->keep = shared_kept_by(relation, &kept->until);
+    return true;
+  }
   Queue* q = id > 0 ? find_queue_by_id(id) : nullptr;
   for (int n = 0; q && n < q->segment_count; n++) {
     if (q->heap[n] != relation) continue;
