@@ -43,7 +43,13 @@ inside() {
   for name in CI JOBS TESTS SUITES PG_TEST_TIMEOUT_DEFAULT http_proxy https_proxy no_proxy; do
     if [ -n "${!name:-}" ]; then more+=("$name=${!name}"); fi
   done
-  if command -v npm >/dev/null; then more+=("npm_config_registry=$(npm config get registry)"); fi
+  # npm asks whom it asks outside, and trusts whom it trusts there
+  if command -v npm >/dev/null; then
+    more+=("npm_config_registry=$(npm config get registry)")
+    local ca
+    ca=$(npm config get cafile)
+    if [ -f "$ca" ]; then cp "$ca" "$dir/etc/ssl/npm_ca.pem" && more+=(npm_config_cafile=/etc/ssl/npm_ca.pem); fi
+  fi
   # shellcheck disable=SC2016
   unshare --mount --pid --ipc --fork --kill-child sh -c '
     set -e

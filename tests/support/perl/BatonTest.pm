@@ -208,11 +208,12 @@ sub crash_and_start
 
 # come_back(NODE, SESSION): a backend has died, and the server starts anew by itself. Until it has noticed it takes new
 # sessions, which then die too: SESSION is one of before, another than the victim, that tells.
+# (A server that is not there yet breaks the pipe to psql, which raises.)
 sub come_back
 {
 	my ($node, $session) = @_;
 	return wait_until(sub { $session->try('SELECT 1')->lost }, 'the crash to be noticed')
-	  && wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 }, 'the server to come back');
+	  && wait_until(sub { eval { $node->psql('postgres', 'SELECT 1') == 0 } }, 'the server to come back');
 }
 
 # server_crashes(NODE): how often, by its log, a process of the server died of a signal
