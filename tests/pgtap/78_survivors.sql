@@ -2,7 +2,7 @@
 -- needed, when it is worth it, and never at the message's expense.
 \ir prelude.psql
 
-SELECT plan(47);
+SELECT plan(48);
 SELECT current_database() AS database \gset
 \setenv PGTAP_DATABASE :database
 CREATE FUNCTION fill(queue text, n integer) RETURNS bigint LANGUAGE sql AS $$
@@ -34,7 +34,7 @@ BEGIN
 END $$;
 
 -- ready messages: with their failures, generation and order, and offered first
-SELECT baton.create_queue('q', segments => 2, segment_bytes => 65536, backoff => '0', lease => '1 s') \gset
+SELECT baton.create_queue('q', segments => 2, segment_bytes => 65536, backoff => '0', lease => '1 s', retention => '13 h') \gset
 SELECT fill('q', 300) \g /dev/null
 SELECT fill('q', 10) \g /dev/null
 CREATE TABLE survivor AS SELECT row_number() OVER (ORDER BY id) AS n, token, id, enqueued_at, fence, payload FROM baton.claim('q', 'w', 9, '1 h');
@@ -58,6 +58,7 @@ SELECT is(ring('q'), 'empty writing', 'and the segment is reclaimed');
 SELECT is((SELECT pg_table_size(segment('q')::regclass) <= 16384 AND pg_indexes_size(segment('q')::regclass) <= 16384), true, 'table, TOAST and map');
 SELECT is((SELECT outcome FROM survivor, LATERAL baton.settle(ARRAY[token], '{ack}') WHERE n = 1), 'stale_epoch', 'after that it is too long ago to say more');
 SELECT is((SELECT outcome FROM survivor, LATERAL baton.settle(ARRAY[token], '{ack}') WHERE n = 8), 'acked', 'a claim that was moved goes on');
+SELECT is((SELECT r.payload FROM survivor s, baton.retained('q', ids => ARRAY[s.id]) r WHERE s.n = 8), (SELECT payload FROM survivor WHERE n = 8), 'and its message is retained from where it is');
 SELECT is((SELECT array_agg(id) FROM (SELECT c.id FROM baton.claim('q', 'x', 5) c) c), (SELECT array_agg(id ORDER BY n) FROM survivor WHERE n IN (1, 2, 3, 6, 7)), 'they are handed out in their order, before what was enqueued before they were moved');
 SELECT is((SELECT count(*) FROM baton.claim('q', 'x', 100)), 5, 'and then the rest');
 SET pg_baton.clock_offset = '51 s';
