@@ -110,6 +110,19 @@ TEST_CASE("the nonce decides, not the generation") {
   CHECK(judge(s, XidStatus::kCommitted, t, kNow) == Outcome::kStaleGeneration);
 }
 
+TEST_CASE("a claim that was over when its message was moved away is told so, and only that one") {
+  Slot s = slot_in(SlotState::kGone, SettleKind::kMoved);
+  Token t = token_of(s);
+  s.nonce = 0;
+  CHECK(judge(s, XidStatus::kCommitted, t, kNow) == Outcome::kLeaseExpired);
+  t.generation--;
+  CHECK(judge(s, XidStatus::kCommitted, t, kNow) == Outcome::kStaleGeneration);
+  s = slot_in(SlotState::kGone, SettleKind::kAcked);
+  t = token_of(s);
+  s.nonce = 0;
+  CHECK(judge(s, XidStatus::kCommitted, t, kNow) == Outcome::kStaleGeneration);
+}
+
 // One message, random claims, settlements with commit and rollback, extensions, rollbacks of claims, and time. The
 // model knows only who was told what; the slot must never let in anybody the model does not.
 TEST_CASE("random histories") {

@@ -83,7 +83,7 @@ SET pg_baton.clock_offset = '2 s';
 CALL until('lapsed', 'left_in(''lapsed'', 0) = 0');
 SELECT is((SELECT state || ' ' || failures || ' ' || generation FROM baton_queue.lapsed WHERE id = (h('l1')).id), 'ready 1 1', 'one whose lease has ended: ready, with its failure');
 SELECT isnt((SELECT outcome FROM baton.settle(ARRAY[tok('l1')], '{ack}')), 'already_settled', 'its token hears of nobody else''s settlement');
-SELECT is((SELECT outcome FROM baton.settle(ARRAY[tok('l1')], '{ack}')), 'stale_generation', 'it is refused');
+SELECT is((SELECT outcome FROM baton.settle(ARRAY[tok('l1')], '{ack}')), 'lease_expired', 'but that its lease is over');
 SELECT sound('lapsed');
 RESET pg_baton.clock_offset;
 -- and of which that was the last failure

@@ -97,7 +97,7 @@ SELECT sound('q');
 CALL until('q', 'in_long(''q'') = 1');
 SELECT is(in_long('q'), 1, 'the mover has brought it back');
 SELECT is((SELECT count(*) FROM baton.take('q', 10) t WHERE t.id IN ((h('q7')).id, (h('q8')).id)), 2, 'both are taken');
-SELECT is(settle1(tok('q8')), 'stale_generation', 'its token is refused');
+SELECT is(settle1(tok('q8')), 'lease_expired', 'its token is refused');
 
 -- a lease that ends there
 SET pg_baton.clock_offset = '61 min';
@@ -107,7 +107,7 @@ SELECT is(head_of($$SELECT baton.extend(tok('q10'))$$), 'QB002: extend refused: 
 SELECT is(baton.backlog('q'), 3::float8, 'to be claimed');
 CALL until('q', 'in_long(''q'') = 0');
 SELECT is((SELECT string_agg(id || ' ' || generation || ' ' || failures, ', ' ORDER BY id) FROM baton.claim('q', 'y', 100) c WHERE id = (h('q10')).id), (h('q10')).id || ' 2 1', 'back in its queue, with the failure counted, and claimed');
-SELECT is(settle1(tok('q10')), 'stale_generation', 'the first token is refused');
+SELECT is(settle1(tok('q10')), 'lease_expired', 'the first token is refused');
 SELECT is((SELECT fence > (h('q10')).fence FROM (SELECT ((s.epoch << 32) | 2) AS fence FROM baton.segments s WHERE s.queue = 'q' AND state = 'writing') f), true, 'under a greater fence');
 SELECT sound('q');
 RESET pg_baton.clock_offset;

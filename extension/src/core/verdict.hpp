@@ -12,7 +12,11 @@ namespace baton {
 inline Outcome judge(const Slot& slot, XidStatus status, const Token& token, int64_t now) {
   if (slot.id != token.id || slot_state(slot) == SlotState::kEmpty) return Outcome::kStaleEpoch;
   // The nonce decides, not the generation: after a crash that forgot an unflushed claim the number is used again.
-  if (slot.nonce != token.nonce) return Outcome::kStaleGeneration;
+  if (slot.nonce != token.nonce) {
+    // Moved away when its claim was over without having been settled by its token (leasemap/move.cpp).
+    bool lapsed = slot.nonce == 0 && slot_kind(slot) == SettleKind::kMoved && slot.generation == token.generation;
+    return lapsed ? Outcome::kLeaseExpired : Outcome::kStaleGeneration;
+  }
   switch (slot_state(slot)) {
     case SlotState::kClaimed:
       return now < slot.deadline ? Outcome::kAcked : Outcome::kLeaseExpired;

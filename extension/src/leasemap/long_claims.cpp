@@ -3,7 +3,7 @@
 
 namespace baton {
 
-LongFind find_in_long(const Segment& segment, int32 queue_id, int64 id, uint64 nonce, Place* place) {
+LongFind find_in_long(const Segment& segment, int32 queue_id, int64 id, uint32 generation, uint64 nonce, Place* place) {
   uint32 lane = shared_lane(SharedTable{SharedKind::kLong, 0}, queue_id, id, 0);
   MapMeta meta;
   LaneDirectoryEntry entry;
@@ -19,7 +19,11 @@ LongFind find_in_long(const Segment& segment, int32 queue_id, int64 id, uint64 n
       const Slot* slots = map_slots(page);
       for (int i = 0; i < map_slot_count(page) && result != LongFind::kFound; i++) {
         if (slots[i].id != id || static_cast<int32>(slots[i].key_hash) != queue_id) continue;
-        result = slots[i].nonce == nonce ? LongFind::kFound : LongFind::kOther;
+        LongFind find = slots[i].nonce == nonce                                      ? LongFind::kFound
+                        : slots[i].nonce == 0 && slots[i].generation == generation ? LongFind::kLapsed
+                                                                                     : LongFind::kOther;
+        if (find <= result) continue;
+        result = find;
         *place = Place{block, static_cast<uint8>(i)};
       }
       next = map_tail(page)->next;

@@ -10,10 +10,11 @@ namespace baton {
 enum class LongFind {
   kNone,    // nothing of this message
   kOther,   // the message, under another claim
+  kLapsed,  // it ended there without having been settled by its token, and its slot has lost the nonce: *place
   kFound,   // this claim: *place
 };
 
 // In one long segment that is opened. What the slot says about the claim has to be judged under its page's lock.
-LongFind find_in_long(const Segment& segment, int32 queue_id, int64 id, uint64 nonce, Place* place);
+LongFind find_in_long(const Segment& segment, int32 queue_id, int64 id, uint32 generation, uint64 nonce, Place* place);
 
 }  // namespace baton

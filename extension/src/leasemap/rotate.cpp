@@ -73,14 +73,16 @@ void truncate_segment(Relation heap, Fate fate, uint64 guard) {
   index_close(map, NoLock);
 }
 
-// ring_full: of a queue's own segment. shared: a table of all queues, which is left alone while it is small.
-bool rotate_segment(const RingMember& m, bool ring_full, bool shared_table) {
+// ring_full: of a queue's own segment. shared_table: of all queues, which is left alone while it is small. *left: something
+// is left in it.
+bool rotate_segment(const RingMember& m, bool ring_full, bool shared_table, bool* left) {
   Segment s;
   if (!try_open_segment(m.heap, AccessShareLock, &s)) return false;
   bool truncated = false;
   DrainNote note = read_drain_note(m.rel);
   Drain d = rel_number(s.map) == m.rel ? look_at_map(s.heap, s.map, note.unsettled_at) : kUnknownDrain;
   bool drained = d.unsettled == Keep::kNothing;
+  *left |= !drained;
   TimestampTz drained_at = drained && note.drained_at != 0 ? note.drained_at : GetCurrentTimestamp();
   if (!drained || note.drained_at == 0) {
     note.drained_at = drained ? drained_at : 0;
@@ -121,12 +123,12 @@ bool rotate_segment(const RingMember& m, bool ring_full, bool shared_table) {
   return truncated;
 }
 
-int rotate_ring(const Queue& q, QueueHint* hint, TimestampTz now) {
+int rotate_ring(const Queue& q, QueueHint* hint, TimestampTz now, bool* left) {
   Ring ring;
   if (!look_at_ring(q, &ring)) return 0;
   int truncated = 0;
   while (RingMember* oldest = next_candidate(&ring)) {
-    if (!rotate_segment(*oldest, ring.full, false)) continue;
+    if (!rotate_segment(*oldest, ring.full, false, left)) continue;
     truncated++;
     ring.full = false;  // there is room now
     pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
@@ -219,8 +221,9 @@ int rotate_shared_tables() {
   int count = was_just_now(hint, now) ? 0 : used_shared_tables(tables);
   if (count == 0 || !no_rotation_is_held()) return 0;
   int truncated = 0;
+  bool left = false;
   for (int i = 0; i < count; i++) {
-    if (!rotate_segment(tables[i], false, true)) continue;
+    if (!rotate_segment(tables[i], false, true, &left)) continue;
     truncated++;
     pg_atomic_write_u64(&hint->rotated_at, static_cast<uint64>(now));
     if (rotate_min_interval_ms > 0) break;
@@ -228,7 +231,10 @@ int rotate_shared_tables() {
   return truncated;
 }
 
-int rotate_queue(Queue* queue) {
+int rotate_queue(Queue* queue, bool* left) {
+  bool any = false;
+  if (!left) left = &any;
+  *left = false;
   // The cached definition can be loaded anew whenever a lock is taken.
   Queue q = *queue;
   QueueHint* hint = queue_hint(MyDatabaseId, q.id);
@@ -239,7 +245,7 @@ int rotate_queue(Queue* queue) {
   if (!ConditionalLockRelationOid(q.view, ShareUpdateExclusiveLock)) return 0;
   queue = find_queue_by_id(q.id);
   bool held = !queue || queue->rotation_held_until > clock_now();
-  int truncated = held ? 0 : rotate_ring(q, hint, now);
+  int truncated = held ? 0 : rotate_ring(q, hint, now, left);
   if (truncated == 0) UnlockRelationOid(q.view, ShareUpdateExclusiveLock);
   return truncated;
 }

@@ -9,7 +9,8 @@ namespace baton {
 
 // Truncates segments of the queue's ring that nobody can miss, in the current transaction; at most one per
 // pg_baton.rotate_min_interval. Never waits for a lock. Needs an active snapshot. Returns how many.
-int rotate_queue(Queue* queue);
+// *left, if given: work is left in a segment that is not written any more (survivors.hpp may be asked).
+int rotate_queue(Queue* queue, bool* left = nullptr);
 
 // What keeps segment n of the queue, as rotate_queue would decide now; what keeps a shared table, as rotate_shared_tables
 // would. *until: the end of a lease or of a hold; 0: no time.

@@ -201,27 +201,33 @@ int empty_segment(Queue* queue, const Ring& ring, const RingMember& m, const Seg
   return ready || claims ? move_batch(queue, s, left.first, 0, ready, claims) : 0;
 }
 
-}  // namespace
-
-int move_survivors(Queue* queue, bool force) {
-  Queue q = *queue;
-  // Nothing would come of it.
-  if (q.rotation_held_until > clock_now() || !q.at_home) return 0;
+int move_from_ring(Queue* q, bool force) {
   Ring ring;
-  if (!look_at_ring(q, &ring) || ring.newest < 0) return 0;
+  if (!look_at_ring(*q, &ring) || ring.newest < 0) return 0;
   int moved = 0;
   bool pushed = push_snapshot_if_none();
   while (RingMember* m = moved == 0 ? next_candidate(&ring) : nullptr) {
     Segment s;
     if (!try_open_segment(m->heap, RowExclusiveLock, &s)) continue;
-    if (rel_number(s.map) == m->rel) moved = empty_segment(&q, ring, *m, s, force);
+    if (rel_number(s.map) == m->rel) moved = empty_segment(q, ring, *m, s, force);
     close_segment(s, moved > 0 ? NoLock : RowExclusiveLock);
   }
   if (pushed) PopActiveSnapshot();
   return moved;
 }
 
-namespace {
+// The definition as it is now, under the lock of those who change it: fence waits for a move that is under way, or it would
+// pass by the claim at both places. False: not to be had, or nothing would come of it.
+bool try_lock_definition(int32 id, Oid view, Queue* out) {
+  if (!ConditionalLockRelationOid(view, ShareUpdateExclusiveLock)) return false;
+  Queue* queue = find_queue_by_id(id);
+  if (queue && queue->view == view && queue->at_home && queue->rotation_held_until <= clock_now()) {
+    *out = *queue;
+    return true;
+  }
+  UnlockRelationOid(view, ShareUpdateExclusiveLock);
+  return false;
+}
 
 // Any queue that has a claim in what is left of a long segment; another one each time, so that one that cannot be loaded does
 // not stand before the others for ever. 0: none.
@@ -254,12 +260,19 @@ int empty_long_segment(const Segment& s, bool force) {
   if (left.newest_xid >= full_xid_of(GetOldestNonRemovableTransactionId(s.heap)) || !can_delete(s.heap) || !try_lock_long_for_writing()) return 0;
   int32 id = queue_in(s, left.first);
   Queue* queue = id != 0 ? find_queue_by_id(id) : nullptr;
-  if (!queue || !queue->at_home) return 0;
-  Queue q = *queue;
-  return move_batch(&q, s, left.first, id, false, true);
+  Queue q;
+  return queue && try_lock_definition(id, queue->view, &q) ? move_batch(&q, s, left.first, id, false, true) : 0;
 }
 
 }  // namespace
+
+int move_survivors(Queue* queue, bool force) {
+  Queue q;
+  if (!try_lock_definition(queue->id, queue->view, &q)) return 0;
+  int moved = move_from_ring(&q, force);
+  if (moved == 0) UnlockRelationOid(q.view, ShareUpdateExclusiveLock);
+  return moved;
+}
 
 int turn_long_segments(bool force) {
   static_assert(kLongTables == 2);

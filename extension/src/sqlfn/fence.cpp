@@ -130,6 +130,10 @@ void pass_ids(const Queue* q) {
   initStringInfo(&ids);
   for (int i = 0; i < q->segment_count; i++)
     appendStringInfo(&ids, "%sSELECT pg_catalog.max(id) AS id FROM baton_data.q%d_%d", i == 0 ? "" : " UNION ALL ", q->id, i);
+  // What the queue has outside of its segments: scheduled, claimed for long, quarantined.
+  const char* shared_tables[] = {"baton_internal.later_message", "baton_data.long_0", "baton_data.long_1", "baton_data.quarantined"};
+  for (const char* table : shared_tables)
+    if (has_later_options()) appendStringInfo(&ids, " UNION ALL SELECT pg_catalog.max(id) FROM %s WHERE queue_id = %d", table, q->id);
   run(psprintf("SELECT pg_catalog.setval('baton_data.q%d_id', m.id) FROM baton_data.q%d_id s,"
                " (SELECT pg_catalog.max(id) AS id FROM (%s) n) m WHERE m.id > s.last_value",
                q->id, q->id, ids.data));
@@ -141,6 +145,9 @@ void pass_ids(const Queue* q) {
 
 BATON_SQL_FUNCTION(baton_fence) {
   baton::Queue* q = baton::owned_queue(fcinfo, "fence");
+  // Claims that are being moved are waited for: a moment (leasemap/survivors.cpp).
+  LockRelationOid(q->view, ShareUpdateExclusiveLock);
+  q = baton::owned_queue(fcinfo, "fence");
   baton::Queue copy = *q;
   // A kill switch that a crash could undo is none: on disk at commit, whatever the session asks for.
   baton::require_durability(baton::Durability::kLocal);

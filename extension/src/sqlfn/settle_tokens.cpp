@@ -363,7 +363,10 @@ void move_rows(const Group& g) {
       // It is ready at once, and claimed from its queue when it is there. Should this be rolled back, the mover sees to it.
       long_noted(s->now);
       MoveItem item{s->slot, s->place, 0};
+      // It may have come here after this statement's snapshot.
+      PushActiveSnapshot(GetLatestSnapshot());
       (void)move_messages(s->queue, g.segment, &item, 1, MoveTarget::kQueue);
+      PopActiveSnapshot();
     }
   }
 }
@@ -442,8 +445,8 @@ int settle_in_long_segment(const Segment& segment, Settlement** items, int n, Se
   for (int i = 0; i < n; i++) {
     Settlement* s = items[i];
     if (!s->elsewhere) continue;
-    LongFind find = find_in_long(segment, s->queue->id, s->token.id, s->token.nonce, &s->place);
-    if (find == LongFind::kFound) found[m++] = s;
+    LongFind find = find_in_long(segment, s->queue->id, s->token.id, s->token.generation, s->token.nonce, &s->place);
+    if (find == LongFind::kFound || find == LongFind::kLapsed) found[m++] = s;
     if (find == LongFind::kOther) s->outcome = Outcome::kStaleGeneration;
   }
   qsort(found, static_cast<size_t>(m), sizeof(Settlement*), by_queue_and_place);

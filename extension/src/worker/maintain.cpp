@@ -102,7 +102,8 @@ void maintain(Scope* scope) {
     (void)sweep_one(run_in_procedure, scope->ids[i], true);
     expire_one(run_in_procedure, scope->ids[i]);
     (void)move_one(run_in_procedure, scope->ids[i], true);
-    (void)rotate_one(run_in_procedure, scope->ids[i]);
+    bool left;
+    (void)rotate_one(run_in_procedure, scope->ids[i], &left);
   }
   if (!superuser()) return;
   keep_retained_tables(run_in_procedure);

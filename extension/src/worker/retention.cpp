@@ -19,11 +19,17 @@ namespace {
 constexpr int64 kSweepBudget = 2 * USECS_PER_SEC;  // of one round
 constexpr int kMostBatches = 20;                   // of survivors of one queue in one round
 
+struct RotateWork {
+  int32 queue_id;
+  bool left;
+};
+
 void rotate_body(void* argument) {
-  Queue* queue = find_queue_by_id(*static_cast<int32*>(argument));
+  auto* w = static_cast<RotateWork*>(argument);
+  Queue* queue = find_queue_by_id(w->queue_id);
   if (!queue || !queue->at_home) return;
   int32 id = queue->id;
-  (void)rotate_queue(queue);
+  (void)rotate_queue(queue, &w->left);
   // The definition may have been loaded anew meanwhile.
   if ((queue = find_queue_by_id(id)) != nullptr) (void)move_on_early(queue);
 }
@@ -55,6 +61,7 @@ void shared_body(void*) { (void)rotate_shared_tables(); }
 bool move_in_batches(StepRunner run, StepBody body, int32 queue_id, bool forced) {
   MoveWork w{queue_id, forced, 0};
   for (int i = 0; i < kMostBatches; i++) {
+    if (queue_id != 0) next_step_is_of(queue_id);
     if (!run(Step::kMove, body, &w)) return false;
     if (w.moved == 0) break;
     w.forced = true;
@@ -89,9 +96,12 @@ bool sweep_is_due(int32 id, TimestampTz now) {
 
 }  // namespace
 
-bool rotate_one(StepRunner run, int32 queue_id) {
+bool rotate_one(StepRunner run, int32 queue_id, bool* left) {
+  RotateWork w{queue_id, false};
   next_step_is_of(queue_id);
-  return run(Step::kRotate, rotate_body, &queue_id);
+  bool done = run(Step::kRotate, rotate_body, &w);
+  *left = w.left;
+  return done;
 }
 
 void keep_retained_tables(StepRunner run) {
@@ -112,8 +122,8 @@ void retention_round(StepRunner run) {
   int count;
   if (!list_queues(run, &ids, &count)) return;
   for (int i = 0; i < count; i++) {
-    (void)rotate_one(run, ids[i]);
-    (void)move_one(run, ids[i], false);
+    bool left;
+    if (rotate_one(run, ids[i], &left) && left) (void)move_one(run, ids[i], false);
   }
   keep_shared_tables(run, false);
   keep_retained_tables(run);
