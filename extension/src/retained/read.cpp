@@ -34,6 +34,27 @@ void prefer_index() {
     set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
+// The least and the greatest of the ids: the index knows ranges, not lists. False: there is none.
+bool ends_of(Datum ids, int64* low, int64* high) {
+  int16 length;
+  bool by_value;
+  char alignment;
+  get_typlenbyvalalign(INT8OID, &length, &by_value, &alignment);
+  Datum* values;
+  bool* nulls;
+  int n;
+  deconstruct_array(DatumGetArrayTypeP(ids), INT8OID, length, by_value, alignment, &values, &nulls, &n);
+  bool any = false;
+  for (int i = 0; i < n; i++) {
+    if (nulls[i]) continue;
+    int64 id = DatumGetInt64(values[i]);
+    *low = any ? Min(*low, id) : id;
+    *high = any ? Max(*high, id) : id;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 Portal open_retained(const RetainedFilter& filter, const char* columns, const char* tail) {
@@ -61,10 +82,14 @@ Portal open_retained(const RetainedFilter& filter, const char* columns, const ch
     appendStringInfoString(&s, " AND r.routing_key = $5");
   else
     nulls[4] = 'n';
-  if (filter.has_ids)
-    appendStringInfoString(&s, " AND r.id = ANY ($6)");
-  else
+  int64 low;
+  int64 high;
+  if (!filter.has_ids)
     nulls[5] = 'n';
+  else if (ends_of(filter.ids, &low, &high))
+    appendStringInfo(&s, " AND r.id = ANY ($6) AND r.id BETWEEN " INT64_FORMAT " AND " INT64_FORMAT, low, high);
+  else
+    appendStringInfoString(&s, " AND false");
   appendStringInfo(&s, " %s", tail);
   prefer_index();
   return SPI_cursor_open_with_args(nullptr, s.data, kCount, types, values, nulls, true, 0);
