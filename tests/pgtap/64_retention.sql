@@ -2,7 +2,7 @@
 -- lies with them is past its time and nothing else keeps it.
 \ir prelude.psql
 
-SELECT plan(80);
+SELECT plan(81);
 -- The clock is set to where a window of retained tables will not end while this runs: all that is kept lies in one table.
 SELECT (10800000 - (extract(epoch FROM clock_timestamp() + '13 h') * 1000)::bigint % 21600000 + 21600000) % 21600000 AS base \gset
 CREATE FUNCTION set_clock(ms bigint) RETURNS text LANGUAGE sql AS $$ SELECT set_config('pg_baton.clock_offset', ms::text, false) $$;
@@ -52,6 +52,8 @@ SELECT FROM baton.enqueue('q', to_jsonb((SELECT string_agg(md5(i::text), '') FRO
 SELECT is((SELECT count(*)::int FROM baton.take('q', 2)), 2, 'large ones');
 SELECT is((SELECT md5(payload_bytes) FROM baton.retained('q') WHERE payload_bytes IS NOT NULL), md5(decode(repeat('00ff', 20000), 'hex')), 'bytes');
 SELECT is((SELECT max(length(payload #>> '{}')) FROM baton.retained('q')), 64000, 'beyond a page');
+
+SELECT alike((SELECT obstacle || ': ' || detail FROM baton.explain_message('q', 1)), 'settled: acknowledged by w1 at %, retained until %', 'explain_message finds it');
 
 -- ---- in the acknowledging transaction
 SELECT put('q', 2) AS first \gset

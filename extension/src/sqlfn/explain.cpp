@@ -4,6 +4,7 @@
 #include "../pg/guc.hpp"
 #include "../pg/shmem.hpp"
 #include "../leasemap/row.hpp"
+#include "../retained/read.hpp"
 #include "as_owner.hpp"
 #include "survey.hpp"
 
@@ -143,6 +144,25 @@ bool explain_quarantined(const Queue* q, int64 id, Output* out) {
   return true;
 }
 
+bool explain_retained(const Queue* q, int64 id, Output* out) {
+  Datum ids[] = {Int64GetDatum(id)};
+  RetainedFilter filter;
+  memset(&filter, 0, sizeof(filter));
+  filter.queue_id = q->id;
+  filter.has_ids = true;
+  filter.ids = PointerGetDatum(construct_array(ids, 1, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+  Portal cursor = open_retained(filter,
+                                "'acknowledged' || coalesce(' by ' || r.worker, '') || ' at ' || r.settled_at::pg_catalog.timestamptz(0)"
+                                " || ', retained until ' || r.drop_at::pg_catalog.timestamptz(0)",
+                                "LIMIT 1");
+  if (!cursor) return false;
+  SPI_cursor_fetch(cursor, true, 1);
+  bool found = SPI_processed > 0;
+  if (found) put(out, "settled", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), nullptr, 0);
+  SPI_cursor_close(cursor);
+  return found;
+}
+
 // In a due-time bucket: not in the queue's segments yet.
 bool find_later(const Queue* q, int64 id) {
   if (!has_later_options()) return false;
@@ -257,7 +277,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
   } else if (find_later(&q, f.id)) {
     explain_queue(&q, &out);
     explain_later(&out);
-  } else if (!explain_quarantined(&q, f.id, &out)) {
+  } else if (!explain_quarantined(&q, f.id, &out) && !explain_retained(&q, f.id, &out)) {
     if (f.any)
       put(&out, "settled", settled_word(slot_kind(f.s.slot)), nullptr, 0);
     else
