@@ -55,7 +55,7 @@ void verbs(pqxx::connection& db) {
     ask(db, "SELECT baton.ack($1)", token[0]);
     same("ack twice", "an error", "none");
   } catch (const pqxx::sql_error& error) {
-    same("ack twice", "QB003", error.sqlstate());
+    same("ack twice", "QB003", std::string(error.sqlstate()));
   }
   same("check", "", text(ask(db, "SELECT * FROM baton.check('libpqxx')")));
 }
