@@ -1,5 +1,5 @@
-// See survivors.hpp. A segment is emptied when nothing but a few messages keeps it: it is not written any more, everything in
-// it was offered, little of it is unsettled, it could be reclaimed without them (no snapshot holds it as well: what is moved
+// See survivors.hpp. A segment is emptied when nothing but a few messages keeps it: it is not written any more, every message in
+// it was offered or claimed, little of it is unsettled, it could be reclaimed without them (no snapshot holds it as well: what is moved
 // under a pinned horizon gains nothing and forbids a truncation by budget, core/keep.hpp), and it is needed: the ring has no
 // empty segment, or it has been like that for pg_baton.move_after.
 //
@@ -35,6 +35,8 @@ constexpr int64 kLongBytes = 1024 * 1024;  // from this size on writing goes on 
 struct Left {
   int64 slots;
   int64 unsettled;
+  int64 ready;     // unclaimed, or under a lease that is over
+  bool foreign;    // some came by logical replication and are not ours to move
   bool little;
   uint64 newest_xid;  // of what is settled
   BlockNumber first;  // page of the first that is not
@@ -42,7 +44,8 @@ struct Left {
 
 // Stops as soon as it is more than little.
 Left count_left(const Segment& s) {
-  Left left{0, 0, true, 0, InvalidBlockNumber};
+  Left left{0, 0, 0, false, true, 0, InvalidBlockNumber};
+  TimestampTz now = clock_now();
   Drain settled{Keep::kNothing, InvalidBlockNumber, 0, 0, false, false, false};
   BlockNumber blocks = RelationGetNumberOfBlocks(s.map);
   int64 most = Max(static_cast<int64>(blocks - 1) * kSlotsPerPage / kLittleShare, 1);
@@ -56,7 +59,10 @@ Left count_left(const Segment& s) {
     for (int i = 0; i < copy->count; i++) {
       const Slot& slot = copy->resolved[i];
       if (slot_is_unsettled(slot)) {
+        SlotPhase phase = slot_phase(slot, copy->status[i], now);
         left.unsettled++;
+        left.ready += phase == SlotPhase::kDue || phase == SlotPhase::kLater || phase == SlotPhase::kLapsed;
+        left.foreign |= phase == SlotPhase::kForeign;
         if (!BlockNumberIsValid(left.first)) left.first = b;
       } else if (slot_state(slot) == SlotState::kGone) {
         note_drained_slot(slot, &settled);
@@ -181,7 +187,6 @@ int empty_segment(Queue* queue, const Ring& ring, const RingMember& m, const Seg
   TimestampTz now = GetCurrentTimestamp();
   DrainNote note = read_drain_note(m.rel);
   if (!force && now - note.counted_at < static_cast<int64>(sweep_interval_ms) * 1000) return 0;
-  if (backlog_of(s) > 0) return 0;
   Left left = count_left(s);
   note.counted_at = now;
   if (!left.little)
@@ -189,15 +194,19 @@ int empty_segment(Queue* queue, const Ring& ring, const RingMember& m, const Seg
   else if (note.little_since == 0)
     note.little_since = now;
   write_drain_note(note);
-  if (!left.little || left.unsettled == 0 || !is_needed(ring, note, now)) return 0;
+  if (!left.little || left.unsettled == 0 || left.foreign || !is_needed(ring, note, now)) return 0;
   if (left.newest_xid >= full_xid_of(GetOldestNonRemovableTransactionId(s.heap)) || !can_delete(s.heap)) return 0;
   // A message that is claimed again must come under a greater fence than before. After a rebuild of the map the older
   // segment can have the greater epoch; it then waits until writing has moved on.
   if (ring.members[ring.newest].epoch <= m.epoch) return 0;
-  int64 after = backlog_after(ring, m.open_seq);
-  bool ready = after >= 0 && after <= Max(left.unsettled, static_cast<int64>(kSlotsPerPage)) && try_lock_queue_for_writing(*queue);
+  bool ready = left.ready > 0;
+  if (ready) {
+    // All of it or nothing: a claim that has gone ahead keeps the segment from a truncation by budget.
+    int64 after = backlog_of(s) > 0 ? -1 : backlog_after(ring, m.open_seq);
+    if (after < 0 || after > Max(left.unsettled, static_cast<int64>(kSlotsPerPage)) || !try_lock_queue_for_writing(*queue)) return 0;
+  }
   // A volatile queue's claims are not worth a row that a crash does not take.
-  bool claims = queue->durability != Durability::kVolatile && try_lock_long_for_writing();
+  bool claims = left.unsettled > left.ready && queue->durability != Durability::kVolatile && try_lock_long_for_writing();
   return ready || claims ? move_batch(queue, s, left.first, 0, ready, claims) : 0;
 }
 
