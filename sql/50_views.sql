@@ -8,9 +8,9 @@ CREATE FUNCTION baton_internal.map_counts(
     OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz, OUT expired bigint)
     AS 'MODULE_PATHNAME', 'baton_map_counts' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 -- The claims of one map.
-CREATE FUNCTION baton_internal.map_held(segment regclass)
+CREATE FUNCTION baton_internal.map_claims(segment regclass)
     RETURNS TABLE (id bigint, state text, worker text, claimed_at timestamptz, started_at timestamptz, lease_until timestamptz,
-                   generation bigint, failures integer, settling_xid xid)
+                   generation bigint, failures integer, settling_xid xid, session_bound boolean)
     AS 'MODULE_PATHNAME', 'baton_map_held' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
 -- The id of a queue that the caller may look at; 42704 and 42501 otherwise.
 CREATE FUNCTION baton_internal.require_look(queue text) RETURNS integer
@@ -83,7 +83,7 @@ END;
 -- Claims in the long segments, of all queues.
 CREATE FUNCTION baton_internal.long_held()
     RETURNS TABLE (queue_id integer, id bigint, state text, worker text, claimed_at timestamptz, started_at timestamptz, lease_until timestamptz,
-                   generation bigint, failures integer, settling_xid xid)
+                   generation bigint, failures integer, settling_xid xid, session_bound boolean)
     AS 'MODULE_PATHNAME', 'baton_long_held' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 
 -- Queues that the reader may look at. sound: its view and all its relations are there and have one owner; views touch
@@ -176,19 +176,25 @@ SELECT s.name AS queue, h.id, h.state, h.worker,
        (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0) AS held,
        (pg_catalog.clock_timestamp() - h.started_at)::interval(0) AS running,
        (h.lease_until - pg_catalog.clock_timestamp())::interval(0) AS lease_left,
-       h.generation, h.failures
+       h.generation, h.failures,
+       CASE WHEN h.started_at IS NULL THEN (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0) END AS not_started,
+       h.session_bound
 FROM baton_internal.visible_segment s
-CROSS JOIN LATERAL baton_internal.map_held(s.heap) h
+CROSS JOIN LATERAL baton_internal.map_claims(s.heap) h
 UNION ALL
 SELECT h.name, h.id, h.state, h.worker,
        (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0),
        (pg_catalog.clock_timestamp() - h.started_at)::interval(0),
        (h.lease_until - pg_catalog.clock_timestamp())::interval(0),
-       h.generation, h.failures
+       h.generation, h.failures,
+       CASE WHEN h.started_at IS NULL THEN (pg_catalog.clock_timestamp() - h.claimed_at)::interval(0) END,
+       h.session_bound
 FROM baton_internal.visible_long_held h;
 COMMENT ON VIEW baton.in_flight IS 'who holds what, for how long, started or not; no payload';
 COMMENT ON COLUMN baton.in_flight.held IS 'time since the claim';
 COMMENT ON COLUMN baton.in_flight.running IS 'time since baton.start; NULL: not started';
+COMMENT ON COLUMN baton.in_flight.not_started IS 'time since the claim of a message that is not started';
+COMMENT ON COLUMN baton.in_flight.session_bound IS 'the claim ends with its session (pg_baton.session_claims)';
 
 -- Quarantined messages. What the reader may not see of the queue's view is not shown here either.
 CREATE VIEW baton_internal.visible_quarantined WITH (security_barrier) AS

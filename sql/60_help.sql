@@ -76,6 +76,7 @@ $$
   SELECT * FROM baton.describe_queue('orders');                    -- every option
   SELECT baton.pause('orders');     SELECT baton.resume('orders');
   SELECT baton.fence('orders');                                    -- kill every token at once
+  SELECT baton.revoke('orders', 42);                               -- take one from its worker
   SELECT baton.adopt('orders');                                    -- this copy is meant to work
   SELECT baton.activate('orders');                                 -- replicated work is ready
   SELECT * FROM baton.replay('orders', from_time => '2026-11-30 08:00');              -- dry run
@@ -85,8 +86,8 @@ $$
   SELECT * FROM baton.check('orders');                             -- no row: sound
   SELECT * FROM baton.uninstall();                                 -- what it would drop: all
 
-create_queue needs CREATE on schema baton_queue; uninstall, ownership of the extension;
-the others, ownership of the queue's view.
+create_queue needs CREATE on schema baton_queue; revoke, DELETE on the queue's view;
+uninstall, ownership of the extension; the others, ownership of the queue's view.
 $$
     WHEN 'views' THEN $$
   TABLE baton.queues;            what there is and whether it works
@@ -111,7 +112,7 @@ A queue's privileges are those of its view:
   GRANT UPDATE ON baton_queue.orders TO worker;                    -- may claim, take, settle
   GRANT SELECT ON baton_queue.orders TO support;                   -- may look
   GRANT SELECT (id, state, worker, lease_until) ON baton_queue.orders TO oncall;     -- no payloads
-  GRANT DELETE ON baton_queue.orders TO chief;                     -- may purge and redrive
+  GRANT DELETE ON baton_queue.orders TO chief;                     -- may revoke, purge, redrive
   GRANT CREATE ON SCHEMA baton_queue TO shop;                      -- may make queues
 
 Settling takes the token as well. The owner of the view may alter and drop the queue.
@@ -120,6 +121,7 @@ $$
     WHEN 'settings' THEN $$
   pg_baton.enabled = on               kill switch for every verb and worker (reload)
   pg_baton.claims = on                off: claims come back empty (reload)
+  pg_baton.session_claims = off       on: claims of this session end with it
   pg_baton.settle_timeout = 5s        longest wait of a settlement for another of its message
   pg_baton.wait_recheck = 1s          a waiting session looks for itself at least this often
 

@@ -10,7 +10,7 @@ GRANT EXECUTE ON FUNCTION
     baton_internal.map_slots(regclass),
     baton_internal.map_meta(regclass),
     baton_internal.map_counts(regclass),
-    baton_internal.map_held(regclass),
+    baton_internal.map_claims(regclass),
     baton_internal.kept_by(regclass),
     baton_internal.shared_messages(integer),
     baton_internal.shared_counts(integer),

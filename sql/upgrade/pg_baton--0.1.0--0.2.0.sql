@@ -77,7 +77,11 @@ GRANT EXECUTE ON FUNCTION baton_internal.shared_messages(integer), baton_interna
 REVOKE ALL ON FUNCTION baton_internal.long_held() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION baton_internal.long_held() TO PUBLIC;
 @create VIEW baton_internal.visible_long_held
+@create FUNCTION baton_internal.map_claims
+REVOKE ALL ON FUNCTION baton_internal.map_claims(regclass) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION baton_internal.map_claims(regclass) TO PUBLIC;
 @replace VIEW baton.in_flight
+DROP FUNCTION baton_internal.map_held(regclass);
 SELECT baton_internal.refresh_views();
 
 @create FUNCTION baton_internal.make_retained_table
@@ -123,5 +127,7 @@ REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 @create FUNCTION baton.uninstall
 
 @create FUNCTION baton.hold_rotation
+
+@create FUNCTION baton.revoke
 
 @replace FUNCTION baton.help

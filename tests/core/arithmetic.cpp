@@ -31,6 +31,31 @@ TEST_CASE("backoff at its edges") {
   CHECK(backoff_us(1000, 0, 4) == 0);
 }
 
+TEST_CASE("spread: never less than the backoff, at most a tenth more, always the same, and different for neighbours") {
+  for (int64_t base : {int64_t{1}, int64_t{9}, int64_t{10}, int64_t{1000000}, int64_t{3600000000}, INT64_MAX / 2}) {
+    for (int failures = 1; failures < 12; failures++) {
+      for (int64_t id = 1; id < 200; id++) {
+        int64_t wait = backoff_us(base, INT64_MAX / 2, failures);
+        int64_t spread = spread_backoff_us(base, INT64_MAX / 2, failures, id);
+        CHECK(spread >= wait);
+        CHECK(spread <= wait + wait / 10);
+        CHECK(spread == spread_backoff_us(base, INT64_MAX / 2, failures, id));
+      }
+    }
+  }
+  CHECK(spread_backoff_us(0, 60, 3, 1) == 0);
+  // Evenly: each tenth of the spread gets its share of messages that failed together.
+  int share[10] = {};
+  for (int64_t id = 1000; id < 11000; id++) {
+    int64_t more = spread_backoff_us(10000000, 60000000, 1, id) - 10000000;
+    share[more / 100000]++;
+  }
+  for (int n : share) {
+    CHECK(n > 900);
+    CHECK(n < 1100);
+  }
+}
+
 TEST_CASE("backoff never overflows and never falls") {
   for (int64_t base : {int64_t{1}, int64_t{1000000}, INT64_MAX / 2, INT64_MAX / 2 + 1, INT64_MAX}) {
     int64_t before = 0;

@@ -18,6 +18,8 @@ TEST_CASE("words and SQLSTATEs") {
       {"already_settled", "QB003"}, {"invalid_token", "QB004"},    {"stale_epoch", "QB008"},
       {"settling", "55P03"},        {"forbidden", "42501"},        {"lifetime_exceeded", "53400"},
       {"expired", "00000"},         {"expiry_exceeded", "53400"},
+      {"revoked", "00000"},         {"not_started", "55000"},      {"already_started", "55000"},
+      {"not_claimed", "55000"},     {"not_found", "42704"},
   };
   std::map<std::string, std::string> found;
   for (const OutcomeEntry& e : kOutcomes) {

@@ -34,7 +34,7 @@ CREATE FUNCTION send(n integer DEFAULT 1, delay interval DEFAULT NULL) RETURNS S
 $$;
 
 -- The queue's number is always 1, so that a spec can name its segments: baton_data.q1_0, baton_data.q1_1.
-CREATE PROCEDURE new_queue(messages integer DEFAULT 0, max_attempts integer DEFAULT NULL, backoff interval DEFAULT '1 min',
+CREATE PROCEDURE new_queue(messages integer DEFAULT 0, max_attempts integer DEFAULT NULL, backoff interval DEFAULT '50 s',
                            segments integer DEFAULT 2, segment_bytes bigint DEFAULT NULL)
     LANGUAGE plpgsql AS $$
 BEGIN
@@ -116,7 +116,8 @@ END
 $$;
 
 -- What every verb says to a token, grouped by what it says. Each is called in a subtransaction that is rolled back, and none
--- waits for another settlement or claims anything. hand_back acts at once, so it is left out where it would succeed.
+-- waits for another settlement or claims anything. hand_back acts at once, so it is left out where it would succeed
+-- and is not wanted; start acts at once, too, and keeps from handing back later: it is left out where it would succeed.
 CREATE FUNCTION answers(label text, with_hand_back boolean DEFAULT true) RETURNS TABLE (answer text, verbs text)
     LANGUAGE plpgsql SET pg_baton.settle_timeout = 0 AS $$
 DECLARE
@@ -124,12 +125,13 @@ DECLARE
     call text;
     said text;
     all_said jsonb := '[]';
+    live boolean := (SELECT outcome = 'extended' FROM baton.extend_batch(ARRAY[token(label)]));
 BEGIN
     FOREACH call IN ARRAY ARRAY[
         'start(' || t || ')', 'extend(' || t || ')', 'ack(' || t || ')', 'ack_batch(ARRAY[' || t || '])', 'release(' || t || ')',
         'quarantine(' || t || ')', 'extend_batch(ARRAY[' || t || '])', 'settle(ARRAY[' || t || '], ''{release}'')',
         'settle_and_claim(''q'', ARRAY[' || t || '], classes => ''{none}'')', 'hand_back(ARRAY[' || t || '])'] LOOP
-        CONTINUE WHEN call LIKE 'hand_back%' AND NOT with_hand_back;
+        CONTINUE WHEN call LIKE 'hand_back%' AND NOT with_hand_back OR call LIKE 'start%' AND live;
         BEGIN
             said := NULL;
             IF call ~ '^(extend_batch|hand_back|settle|settle_and_claim)\(' THEN

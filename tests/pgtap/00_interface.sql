@@ -41,6 +41,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('replay', 'queue text, from_time timestamptz, until_time timestamptz, message_class text, routing_key text, ids bigint[], dry_run boolean, rate integer, max_items integer, reason text', 'TABLE(messages bigint, bytes bigint, oldest timestamptz, newest timestamptz, last_due timestamptz, was_dry_run boolean)'),
     ('resume', 'queue text', 'void'),
     ('retained', 'queue text, from_time timestamptz, until_time timestamptz, ids bigint[], max_items integer', 'TABLE(id bigint, settled_at timestamptz, drop_at timestamptz, worker text, generation bigint, failures integer, message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz, headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)'),
+    ('revoke', 'queue text, id bigint, failed boolean, delay interval, reason text', 'text'),
     ('settle', 'tokens text[], verdicts text[], delays interval[], reasons text[]', 'TABLE(ord integer, outcome text)'),
     ('settle_and_claim', 'queue text, tokens text[], verdicts text[], worker text, max_items integer, lease interval, classes text[], max_bytes integer, delays interval[], reasons text[]', 'TABLE(ord integer, outcome text, token text, id bigint, message_id text, routing_key text, message_class text, priority integer, generation bigint, failures integer, enqueued_at timestamptz, lease_until timestamptz, fence bigint, headers jsonb, payload jsonb, payload_bytes bytea, payload_ref text, expires_at timestamptz)'),
     ('start', 'token text', 'timestamptz'),
@@ -59,7 +60,7 @@ SELECT results_eq($$SELECT (attname || ' ' || format_type(atttypid, atttypmod)) 
     ('priority integer'), ('message_id text'), ('routing_key text'), ('message_class text'), ('payload_ref text'), ('headers jsonb'), ('payload jsonb'), ('payload_bytes bytea')$$, 'the row of a segment: on disk, so new columns come last');
 SELECT columns_are('baton', v, c, v) FROM (VALUES
     ('queues', '{name,owner,state,durability,lease,max_attempts,segments,size,created_at}'::name[]), ('queue_stats', '{queue,ready,scheduled,claimed,settling,quarantined,oldest_ready,waiting,expired}'),
-    ('queue_counters', '{queue,enqueued,claimed,acked,released,quarantined,expired_leases,fenced,expired}'), ('in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures}'),
+    ('queue_counters', '{queue,enqueued,claimed,acked,released,quarantined,expired_leases,fenced,expired}'), ('in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures,not_started,session_bound}'),
     ('segments', '{queue,segment,state,unsettled,settled,messages_size,map_size,open_seq,epoch,kept_by}'), ('health', '{item,state,detail}'), ('horizon', '{kind,who,pid,held,transactions,remedy}'), ('audit', '{at,actor,acting_as,action,queue,affected,reason,details}')) x (v, c);
 SELECT schemas_are('{baton,baton_queue,baton_data,baton_internal,public}'::name[], 'schemas');
 SELECT is((SELECT extrelocatable FROM pg_extension WHERE extname = 'pg_baton'), false, 'not relocatable');

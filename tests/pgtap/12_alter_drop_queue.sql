@@ -1,7 +1,7 @@
 -- alter_queue and drop_queue: what changes, what is refused, what becomes of tokens and names.
 \ir prelude.psql
 
-SELECT plan(69);
+SELECT plan(70);
 
 CREATE FUNCTION option(queue text, option text) RETURNS text LANGUAGE sql AS
 $$ SELECT d.value FROM baton.describe_queue(option.queue) d WHERE d.option = option.option $$;
@@ -25,7 +25,8 @@ SELECT results_eq($$SELECT option, value FROM baton.describe_queue('q') WHERE op
 SELECT is(head_of(format('SELECT FROM baton.enqueue(%L, to_jsonb(repeat(%L, 2000)))', 'q', 'x')), '22023: payload is too large', 'a smaller payload limit holds');
 SELECT put('q', 3) \gset
 SELECT hold('a', 'q') \gset
-SELECT ok((h('a')).lease_until BETWEEN clock_timestamp() + '50 s' AND clock_timestamp() + '60 s', 'a claim takes the new lease');
+SELECT ok((h('a')).lease_until BETWEEN clock_timestamp() + '5 s' AND clock_timestamp() + '10 s', 'a claim waits for its start no longer than start_within');
+SELECT ok(baton.start(tok('a')) BETWEEN clock_timestamp() + '50 s' AND clock_timestamp() + '60 s', 'and takes the new lease');
 SELECT is(head_of(format('SELECT baton.extend(%L, %L)', tok('a'), '11 min')), '22023: lease is out of range', 'extend takes the new limit');
 SELECT lives_ok($$SELECT baton.alter_queue('q', max_lease => '20 min')$$, 'raised');
 SELECT lives_ok(format('SELECT baton.extend(%L, %L)', tok('a'), '11 min'), 'and it is accepted');
@@ -53,7 +54,7 @@ BEGIN;
 SELECT baton.alter_queue('q', lease => '2 min');
 SELECT is(option('q', 'lease'), '00:02:00', 'seen by its own transaction');
 SELECT hold('own', 'q') \gset
-SELECT ok((h('own')).lease_until > clock_timestamp() + '90 s', 'and used by it');
+SELECT ok(baton.start(tok('own')) > clock_timestamp() + '90 s', 'and used by it');
 ROLLBACK;
 SELECT is(option('q', 'lease'), '00:01:00', 'and gone with it');
 SELECT hold('b', 'q') \gset

@@ -8,7 +8,7 @@ CREATE FUNCTION wait_of(name text) RETURNS numeric LANGUAGE sql AS $$ SELECT rou
 -- without a delay: the queue's backoff, doubling
 SELECT put('q') AS first \gset
 SELECT hold('a', 'q') \g /dev/null
-SELECT row_eq($$SELECT state, not_before - clock_timestamp() BETWEEN '3.9 s' AND '4.02 s', failures FROM baton.release(tok('a'))$$, ROW('scheduled'::text, true, 1), 'the first failure: the backoff');
+SELECT row_eq($$SELECT state, not_before - clock_timestamp() BETWEEN '3.9 s' AND '4.42 s', failures FROM baton.release(tok('a'))$$, ROW('scheduled'::text, true, 1), 'the first failure: the backoff');
 SELECT row_eq(format('SELECT state, failures, generation, worker, lease_until FROM baton_queue.q WHERE id = %s', :first), ROW('scheduled'::text, 1, 1::bigint, NULL::text, NULL::timestamptz), 'as the view shows it');
 SELECT is(wait_of('a'), 4::numeric, 'four seconds');
 SELECT is((SELECT count(*)::int FROM baton.claim('q')), 0, 'not handed out before');
@@ -16,15 +16,15 @@ SET pg_baton.clock_offset = '5 s';
 SELECT is(hold('a', 'q'), :first, 'handed out after');
 SELECT row_eq($$SELECT (h('a')).generation, (h('a')).failures$$, ROW(2::bigint, 1), 'generation 2, one failure');
 SELECT row_eq($$SELECT state, failures FROM baton.release(tok('a'))$$, ROW('scheduled'::text, 2), 'the second failure');
-SELECT is(wait_of('a'), 8::numeric, 'twice as long');
+SELECT ok(wait_of('a') BETWEEN 8 AND 9, 'twice as long');
 SET pg_baton.clock_offset = '20 s';
 SELECT hold('a', 'q') \g /dev/null
 SELECT failures FROM baton.release(tok('a')) \g /dev/null
-SELECT is(wait_of('a'), 16::numeric, 'the third: four times');
+SELECT ok(wait_of('a') BETWEEN 16 AND 18, 'the third: four times');
 SET pg_baton.clock_offset = '40 s';
 SELECT hold('a', 'q') \g /dev/null
 SELECT failures FROM baton.release(tok('a')) \g /dev/null
-SELECT is(wait_of('a'), 20::numeric, 'the fourth: the longest backoff');
+SELECT ok(wait_of('a') BETWEEN 20 AND 22, 'the fourth: the longest backoff');
 SET pg_baton.clock_offset = '70 s';
 
 -- with a delay
@@ -57,7 +57,7 @@ SELECT row_eq($$SELECT state, failures FROM baton.release(tok('u'), '0', failed 
 SELECT is(failures_of('n', (h('u')).id), 0, 'none');
 SELECT hold('u', 'n') \g /dev/null
 SELECT row_eq($$SELECT state, failures FROM baton.release(tok('u'), failed => false)$$, ROW('scheduled'::text, 0), 'without a delay it waits for the first backoff all the same');
-SELECT ok(not_before - clock_timestamp() BETWEEN '3 s' AND '4.02 s', 'four seconds') FROM baton_queue.n WHERE id = (h('u')).id;
+SELECT ok(not_before - clock_timestamp() BETWEEN '3 s' AND '4.42 s', 'four seconds') FROM baton_queue.n WHERE id = (h('u')).id;
 SELECT hold('u', 'n') \g /dev/null
 SELECT row_eq($$SELECT failures FROM baton.release(tok('u'), '0', failed => NULL)$$, ROW(1), 'failed => null is a failure');
 

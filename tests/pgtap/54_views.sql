@@ -57,7 +57,7 @@ SELECT hold('g', 'q', '20 s', 'w2') \g /dev/null
 SELECT baton.start(tok('g')) \g /dev/null
 SELECT results_eq('SELECT id, state, worker, running IS NOT NULL, generation, failures FROM baton.in_flight ORDER BY id', format($$VALUES (%s::bigint, 'claimed', 'w1', false, 1::bigint, 0), (%s, 'claimed', 'w2', true, 1, 0)$$, :first, :first + 1), 'who holds what, started or not');
 SELECT ok(held BETWEEN '0' AND '5 s' AND lease_left BETWEEN '5 s' AND '10 s', 'for how long') FROM baton.in_flight WHERE worker = 'w1';
-SELECT columns_are('baton', 'in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures}', 'and no payload');
+SELECT columns_are('baton', 'in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures,not_started,session_bound}', 'and no payload');
 SET pg_baton.clock_offset = 15000;
 SELECT is((SELECT string_agg(worker, ',') FROM baton.in_flight), 'w2', 'a lease that is over holds nothing');
 RESET pg_baton.clock_offset;

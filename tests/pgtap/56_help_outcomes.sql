@@ -7,9 +7,9 @@ SELECT current_database() AS gid \gset
 
 -- outcomes(): the table
 SELECT results_eq('SELECT outcome, sqlstate FROM baton.outcomes()', $$VALUES
-    ('acked', '00000'), ('released', '00000'), ('scheduled', '00000'), ('quarantined', '00000'), ('handed_back', '00000'), ('extended', '00000'), ('started', '00000'), ('expired', '00000'),
+    ('acked', '00000'), ('released', '00000'), ('scheduled', '00000'), ('quarantined', '00000'), ('handed_back', '00000'), ('extended', '00000'), ('started', '00000'), ('expired', '00000'), ('revoked', '00000'),
     ('stale_generation', 'QB001'), ('lease_expired', 'QB002'), ('already_settled', 'QB003'), ('invalid_token', 'QB004'), ('stale_epoch', 'QB008'), ('settling', '55P03'),
-    ('forbidden', '42501'), ('lifetime_exceeded', '53400'), ('expiry_exceeded', '53400')$$, 'outcomes() is the promised table');
+    ('forbidden', '42501'), ('lifetime_exceeded', '53400'), ('expiry_exceeded', '53400'), ('not_started', '55000'), ('already_started', '55000'), ('not_claimed', '55000'), ('not_found', '42704')$$, 'outcomes() is the promised table');
 SELECT is_empty('SELECT * FROM baton.outcomes() WHERE meaning IS NULL OR length(meaning) < 10', 'each with a meaning');
 
 -- what is raised has the SQLSTATE of the outcome that settle reports, and its meaning as message
@@ -69,6 +69,8 @@ CREATE TABLE answers (answer text);
 SELECT hold('x' || i, 'q') FROM generate_series(1, 2) i \g /dev/null
 INSERT INTO answers SELECT outcome FROM baton.extend_batch(ARRAY[tok('x1')]);
 INSERT INTO answers SELECT outcome FROM baton.hand_back(ARRAY[tok('x1')]);
+SELECT hold('x1', 'q') \g /dev/null
+INSERT INTO answers SELECT baton.revoke('q', (h('x1')).id);
 INSERT INTO answers SELECT outcome FROM baton.settle(ARRAY[tok('x2')], '{release}', '{1 h}');
 SELECT put('q', 3) AS first \gset
 SELECT hold('y' || i, 'q') FROM generate_series(1, 3) i \g /dev/null

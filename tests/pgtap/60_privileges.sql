@@ -49,10 +49,11 @@ INSERT INTO calls VALUES
     ('UPDATE', 'why_empty', $$SELECT baton.why_empty('q')$$),
     ('LOOK', 'check', $$SELECT FROM baton.check('q')$$), ('LOOK', 'backlog', $$SELECT baton.backlog('q')$$), ('LOOK', 'explain_message', $$SELECT FROM baton.explain_message('q', 1)$$),
     ('LOOK', 'describe_queue', $$SELECT FROM baton.describe_queue('q')$$), ('LOOK', 'quarantined', $$SELECT FROM baton.quarantined('q')$$), ('LOOK', 'evidence', $$SELECT FROM baton.evidence('q', 1)$$),
+    ('DELETE', 'revoke', $$SELECT baton.revoke('q', 1)$$),
     ('OWNER', 'alter', $$SELECT baton.alter_queue('q')$$), ('OWNER', 'pause', $$SELECT baton.pause('q')$$), ('OWNER', 'resume', $$SELECT baton.resume('q')$$),
     ('OWNER', 'fence', $$SELECT baton.fence('q')$$), ('OWNER', 'adopt', $$SELECT baton.adopt('q')$$), ('OWNER', 'activate', $$SELECT baton.activate('q')$$), ('OWNER', 'drop', $$SELECT baton.drop_queue('q', discard => true)$$);
 CREATE TABLE rights (role text, has text[]);
-INSERT INTO rights VALUES ('none', '{}'), ('producer', '{INSERT}'), ('worker', '{UPDATE}'), ('looker', '{LOOK}'), ('oncall', '{LOOK}'), ('chief', '{}'), ('monitor', '{LOOK}');
+INSERT INTO rights VALUES ('none', '{}'), ('producer', '{INSERT}'), ('worker', '{UPDATE}'), ('looker', '{LOOK}'), ('oncall', '{LOOK}'), ('chief', '{DELETE}'), ('monitor', '{LOOK}');
 CREATE TABLE matrix AS SELECT r.role, c.needs, c.verb, c.needs = ANY (r.has) AS allowed, may(r.role, c.call) AS answer FROM rights r, calls c WHERE NOT (c.needs = 'OWNER' AND 'OWNER' = ANY (r.has));
 SELECT is_empty('SELECT * FROM matrix WHERE allowed AND answer <> ''no error''', 'whoever has the grant may');
 SELECT is_empty('SELECT * FROM matrix WHERE NOT allowed AND answer !~ ''^42501: ''', 'whoever has not is denied');
@@ -137,7 +138,7 @@ SELECT is(value_as('baton_test_looker', format($$SELECT payload::text || error::
 SELECT is(value_as('baton_test_oncall', format($$SELECT coalesce(payload::text, headers::text, payload_ref, payload_bytes::text, 'no content') || ', ' || reason FROM baton.quarantined('q') WHERE id = %s$$, :quarantined)), 'no content, bad', 'without for who may not');
 SELECT is(value_as('baton_test_monitor', format($$SELECT coalesce(payload::text, headers::text, payload_ref, payload_bytes::text, 'no content') FROM baton.quarantined('q') WHERE id = %s$$, :quarantined)), 'no content', 'nor pg_monitor');
 SELECT is(may('looker', $$SELECT FROM baton.quarantined('secret')$$), '42501: permission denied for queue "secret"', 'of another queue nothing');
-SELECT is(value_as('baton_test_none', 'SELECT count(*) FROM baton.outcomes()')::int, 17, 'outcomes and help are for all');
+SELECT is(value_as('baton_test_none', 'SELECT count(*) FROM baton.outcomes()')::int, 22, 'outcomes and help are for all');
 
 -- leaks: a cheap function of the reader's own is not asked before the filter
 CREATE TABLE leaked (what text);

@@ -13,4 +13,21 @@ constexpr int64_t backoff_us(int64_t base, int64_t cap, int failures) {
   return wait;
 }
 
+// A number that is spread evenly over 64 bits, always the same for the same message and failures.
+constexpr uint64_t scatter(int64_t id, uint32_t count) {
+  uint64_t x = static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15ULL + count;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// The wait of one message: its backoff and up to a tenth more, so that messages which failed together do not come back
+// together. Never less than the backoff, and only by the tenth more than cap.
+constexpr int64_t spread_backoff_us(int64_t base, int64_t cap, int failures, int64_t id) {
+  int64_t wait = backoff_us(base, cap, failures);
+  int64_t tenth = wait / 10;
+  if (tenth <= 0) return wait;
+  return wait + static_cast<int64_t>(scatter(id, static_cast<uint32_t>(failures)) % static_cast<uint64_t>(tenth));
+}
+
 }  // namespace baton

@@ -15,6 +15,7 @@ enum class Outcome : uint8_t {
   kExtended,
   kStarted,
   kExpired,
+  kRevoked,
   kStaleGeneration,
   kLeaseExpired,
   kAlreadySettled,
@@ -24,6 +25,10 @@ enum class Outcome : uint8_t {
   kForbidden,
   kLifetimeExceeded,
   kExpiryExceeded,
+  kNotStarted,
+  kAlreadyStarted,
+  kNotClaimed,
+  kNotFound,
   kCount,
 };
 
@@ -42,6 +47,7 @@ constexpr OutcomeEntry kOutcomes[] = {
     {"extended", "00000", "the lease has a new deadline"},
     {"started", "00000", "the start of execution is stamped"},
     {"expired", "00000", "released too late: its expiry comes before it could be ready again"},
+    {"revoked", "00000", "the claim is over; its token is refused from now on"},
     {"stale_generation", "QB001", "the message has been claimed again since; another claim holds it"},
     {"lease_expired", "QB002", "the lease ended before the verb was called"},
     {"already_settled", "QB003", "the message was settled before"},
@@ -51,6 +57,10 @@ constexpr OutcomeEntry kOutcomes[] = {
     {"forbidden", "42501", "no UPDATE privilege on the queue"},
     {"lifetime_exceeded", "53400", "the lease cannot be extended beyond the queue's total lifetime"},
     {"expiry_exceeded", "53400", "the lease cannot be extended beyond the message's expiry"},
+    {"not_started", "55000", "the lease is short until the message is started, and cannot be extended before"},
+    {"already_started", "55000", "work on the message has begun, so it cannot be handed back"},
+    {"not_claimed", "55000", "no claim holds the message"},
+    {"not_found", "42704", "the queue has no such message"},
 };
 static_assert(sizeof(kOutcomes) / sizeof(kOutcomes[0]) == static_cast<int>(Outcome::kCount));
 

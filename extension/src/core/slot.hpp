@@ -31,12 +31,16 @@ enum class SettleKind : uint8_t {
   kAborted = 8,      // its enqueue was rolled back
   kHandedBack = 9,   // hand_back: READY only
   kVoid = 10,        // its claim was rolled back: READY only
-  kFenced = 11,      // fence(queue) or revoke ended the claim: READY only
+  kFenced = 11,      // fence(queue) ended the claim: READY only
   kDeferred = 12,    // released with a long delay: the message went to a due-time bucket
+  kRevoked = 13,     // revoke ended the claim: READY only
+  kDisconnected = 14,  // the session that the claim was bound to has ended: READY only
 };
 
+constexpr SettleKind kLastSettleKind = SettleKind::kDisconnected;
 constexpr uint8_t kKindMask = 0x1f;
 constexpr uint8_t kExpiresFlag = 0x20;  // its row has expires_at
+constexpr uint8_t kSessionFlag = 0x40;  // CLAIMED, SETTLING: the claim is bound to the session that made it
 constexpr uint8_t kForeignFlag = 0x80;  // arrived by logical replication; not handed out until activate()
 
 struct Slot {
@@ -54,7 +58,8 @@ struct Slot {
   uint32_t worker;       // worker number (leasemap/worker_names.hpp)
   uint32_t held_ms;      // deadline - time of claim; with it the claim's age and the lifetime cap are known
   uint32_t started_ms;   // start of execution: milliseconds after the claim, plus 1; 0 = not started
-  int32_t due_delta;     // SETTLING kReleased/kReturned: due time, in units of kDueUnit relative to deadline
+  int32_t due_delta;     // SETTLING kReleased/kReturned: due time, in units of kDueUnit relative to deadline;
+                         // CLAIMED and not started, if its queue has start_within: the lease that start gives, in kDueUnit
 };
 static_assert(sizeof(Slot) == 64 && std::is_trivially_copyable_v<Slot>);
 
@@ -72,10 +77,16 @@ constexpr SlotState slot_state(const Slot& s) { return static_cast<SlotState>(s.
 constexpr SettleKind slot_kind(const Slot& s) { return static_cast<SettleKind>(s.kind & kKindMask); }
 constexpr bool slot_expires(const Slot& s) { return (s.kind & kExpiresFlag) != 0; }
 constexpr bool slot_is_foreign(const Slot& s) { return (s.kind & kForeignFlag) != 0; }
+constexpr bool slot_is_session_bound(const Slot& s) { return (s.kind & kSessionFlag) != 0; }
 inline void set_slot_kind(Slot& s, SettleKind k) {
   s.kind = static_cast<uint8_t>((s.kind & ~kKindMask) | static_cast<uint8_t>(k));
 }
 constexpr int64_t slot_claimed_at(const Slot& s) { return s.deadline - static_cast<int64_t>(s.held_ms) * 1000; }
+// A claim whose lease is short until it is started.
+constexpr bool waits_for_start(const Slot& s) {
+  return slot_state(s) == SlotState::kClaimed && s.started_ms == 0 && s.due_delta > 0;
+}
+constexpr int64_t lease_at_start(const Slot& s) { return static_cast<int64_t>(s.due_delta) * kDueUnit; }
 constexpr bool releases(SettleKind k) { return k == SettleKind::kReleased || k == SettleKind::kReturned; }
 
 // Due time of a settling release, packed beside the deadline so that a rollback finds the claim unchanged.
@@ -125,8 +136,9 @@ inline bool resolve_slot(Slot& s, XidStatus status) {
   if (status == XidStatus::kAborted) {
     // Without a lease it was no claim that was being settled, but a ready message that was to be set aside.
     s.state = static_cast<uint8_t>(s.held_ms != 0 ? SlotState::kClaimed : SlotState::kReady);
+    // A release has written its due time over what start would give: the lease stays as it is.
+    if (releases(slot_kind(s)) || s.held_ms == 0) s.due_delta = 0;
     set_slot_kind(s, SettleKind::kNone);
-    s.due_delta = 0;
     return true;
   }
   if (status != XidStatus::kCommitted) return false;
@@ -134,6 +146,7 @@ inline bool resolve_slot(Slot& s, XidStatus status) {
     s.state = static_cast<uint8_t>(SlotState::kReady);
     s.deadline = unpack_due(s.due_delta, s.deadline);
     if (slot_kind(s) == SettleKind::kReleased && s.failures < kMaxFailures) s.failures++;
+    s.kind = static_cast<uint8_t>(s.kind & ~kSessionFlag);
     s.due_delta = 0;
     s.held_ms = 0;
     s.started_ms = 0;
@@ -141,6 +154,19 @@ inline bool resolve_slot(Slot& s, XidStatus status) {
     s.state = static_cast<uint8_t>(SlotState::kGone);
   }
   return true;
+}
+
+// A claim that was bound to a session of an earlier life of this server belongs to nobody: no session has lived through
+// the restart. Its lease ended when this life began. began: when shared memory was made; 0 in recovery, where the
+// sessions are those of another server. After a promotion it is older than the claims that came by replication, and they
+// go on until their leases end. Every reader of slots applies this before it judges, or two of them would disagree.
+inline void end_orphan(Slot& s, int64_t began) {
+  if (!slot_is_session_bound(s) || slot_state(s) != SlotState::kClaimed) return;
+  int64_t claimed_at = slot_claimed_at(s);
+  if (claimed_at >= began || s.deadline <= began) return;
+  int64_t held_ms = (began - claimed_at + 999) / 1000;
+  s.held_ms = held_ms < UINT32_MAX ? static_cast<uint32_t>(held_ms) : UINT32_MAX;
+  s.deadline = began;
 }
 
 // Phase of a slot that resolve_slot has been applied to; status is that of its xid where the state still has one.
@@ -172,28 +198,67 @@ constexpr bool slot_is_unsettled(const Slot& s) {
 
 // Turns a claimable slot (READY and due, or CLAIMED past its deadline) into a claim. The expired claim's failure is
 // counted first. Caller holds the page lock and has obtained nonce before it.
-inline void claim_slot(Slot& s, uint64_t nonce, uint32_t worker, int64_t now, int64_t lease_us) {
+// start_within_us: the lease ends that soon, and start gives it its full length; 0: no bound.
+inline void claim_slot(Slot& s, uint64_t nonce, uint32_t worker, int64_t now, int64_t lease_us, int64_t start_within_us = 0,
+                       bool session_bound = false) {
   if (slot_state(s) == SlotState::kClaimed && s.failures < kMaxFailures) s.failures++;
   s.state = static_cast<uint8_t>(SlotState::kClaimed);
   set_slot_kind(s, SettleKind::kNone);
+  s.kind = static_cast<uint8_t>((s.kind & ~kSessionFlag) | (session_bound ? kSessionFlag : 0));
   s.generation++;
   s.nonce = nonce;
   s.worker = worker;
-  s.deadline = now + lease_us;
-  s.held_ms = static_cast<uint32_t>((lease_us + 999) / 1000);
   s.started_ms = 0;
   s.due_delta = 0;
+  if (start_within_us > 0) {
+    s.due_delta = pack_due(lease_us, 0);
+    if (start_within_us < lease_us) lease_us = start_within_us;
+  }
+  s.deadline = now + lease_us;
+  s.held_ms = static_cast<uint32_t>((lease_us + 999) / 1000);
+}
+
+// A new deadline, never an earlier one. claimed_at: as exact as the caller knows it.
+inline void lengthen_slot(Slot& s, int64_t deadline, int64_t claimed_at) {
+  if (deadline <= s.deadline) return;
+  s.held_ms = static_cast<uint32_t>((deadline - claimed_at + 999) / 1000);
+  s.deadline = deadline;
+}
+
+// Start of execution. A lease that was short until now gets its length, counted from the start, but ends at latest (the
+// total lifetime, the message's expiry).
+inline void start_slot(Slot& s, int64_t now, int64_t claimed_at, int64_t latest) {
+  bool bounded = waits_for_start(s);
+  int64_t lease_us = lease_at_start(s);
+  if (s.started_ms == 0) s.started_ms = static_cast<uint32_t>((now - slot_claimed_at(s)) / 1000 + 1);
+  if (!bounded) return;
+  s.due_delta = 0;
+  lengthen_slot(s, now + lease_us < latest ? now + lease_us : latest, claimed_at);
 }
 
 // Back to READY without a transaction (hand_back, void, fence).
 inline void ready_slot(Slot& s, SettleKind how, int64_t due, bool failed) {
   s.state = static_cast<uint8_t>(SlotState::kReady);
   set_slot_kind(s, how);
+  s.kind = static_cast<uint8_t>(s.kind & ~kSessionFlag);
   s.deadline = due;
   s.held_ms = 0;
   s.started_ms = 0;
   s.due_delta = 0;
   if (failed && s.failures < kMaxFailures) s.failures++;
+}
+
+// Ends a claim against its holder: ready again at due, or, when the failure is the last one, lapsed. That failure and the
+// quarantine are one transaction (that of the claim or the worker that sets the message aside), so it is not counted here.
+inline void take_away(Slot& s, SettleKind how, int64_t now, int64_t due, bool failed, int max_attempts) {
+  if (failed && s.failures + 1 >= max_attempts) {
+    if (s.deadline <= now) return;
+    int64_t held_ms = (now - slot_claimed_at(s)) / 1000;
+    s.held_ms = held_ms > 1 ? static_cast<uint32_t>(held_ms) : 1;
+    s.deadline = now;
+    return;
+  }
+  ready_slot(s, how, due, failed);
 }
 
 }  // namespace baton

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// slot: as on the page, with resolve_slot applied (in memory). status: of its xid if it still has one. now: the clock,
+// slot: as on the page, with resolve_slot and end_orphan applied (in memory). status: of its xid if it still has one. now: the clock,
 // read after the lock was taken. Returns kAcked when the token owns the slot: the half-open rule, now < deadline owns.
 inline Outcome judge(const Slot& slot, XidStatus status, const Token& token, int64_t now) {
   if (slot.id != token.id || slot_state(slot) == SlotState::kEmpty) return Outcome::kStaleEpoch;
@@ -25,8 +25,10 @@ inline Outcome judge(const Slot& slot, XidStatus status, const Token& token, int
     case SlotState::kReady:
       switch (slot_kind(slot)) {
         case SettleKind::kVoid:
+        case SettleKind::kDisconnected:
           return Outcome::kLeaseExpired;
         case SettleKind::kFenced:
+        case SettleKind::kRevoked:
           return Outcome::kStaleEpoch;
         default:
           return Outcome::kAlreadySettled;

@@ -118,6 +118,8 @@ void fill_slot(Slot* slot, const NewSlot& s, uint64 xid) {
   slot->worker = s.claim->worker;
   slot->held_ms = s.claim->held_ms;
   slot->started_ms = s.claim->started_ms;
+  if (waits_for_start(*s.claim)) slot->due_delta = s.claim->due_delta;
+  slot->kind = static_cast<uint8>(slot->kind | (s.claim->kind & kSessionFlag));
 }
 
 void note_ranges(const LaneKey& key, BlockNumber block, uint32 ordinal, int first, const NewSlot* slots, int count, int32 queue_id) {

@@ -1,6 +1,7 @@
 // See resolve.hpp.
 #include "resolve.hpp"
 
+#include "../pg/shmem.hpp"
 #include "../pg/xid_status.hpp"
 #include "row.hpp"
 
@@ -43,12 +44,16 @@ bool row_is_live(Relation heap, const Slot& slot) {
 }
 
 void resolve_copy(Relation heap, PageCopy* copy) {
+  TimestampTz began = sessions_began();
   for (int i = 0; i < copy->count; i++) {
     Slot& r = copy->resolved[i];
     r = copy->slots[i];
     copy->changed[i] = false;
     copy->status[i] = XidStatus::kCommitted;
-    if (!slot_has_open_xid(r)) continue;
+    if (!slot_has_open_xid(r)) {
+      end_orphan(r, began);
+      continue;
+    }
     XidStatus status = xid_status(slot_xid(r));
     if (status == XidStatus::kTooOld && heap) {
       // The commit log has forgotten: the row is the truth. Live means the enqueue happened and the settlement did not.
@@ -60,6 +65,7 @@ void resolve_copy(Relation heap, PageCopy* copy) {
     }
     copy->status[i] = status;
     copy->changed[i] = resolve_slot(r, status);
+    end_orphan(r, began);
   }
 }
 

@@ -19,6 +19,7 @@ int sweep_interval_ms = 10000;
 int soon_ms = 60000;
 int move_after_ms = 600000;
 int settle_timeout_ms = 5000;
+bool session_claims = false;
 int wait_recheck_ms = 1000;
 int clock_offset_ms = 0;
 char* debug_point = nullptr;
@@ -57,6 +58,8 @@ void define_settings(bool preloaded) {
              20000, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.settle_timeout", "Longest wait of a single settlement for another one of the same message.", &settle_timeout_ms, 5000, 0,
              INT_MAX / 2, PGC_USERSET, GUC_UNIT_MS);
+  define_bool("pg_baton.session_claims", "Claims of this session end with it: they are released when it disconnects or dies.", &session_claims, false,
+              PGC_USERSET);
   define_int("pg_baton.wait_recheck", "A waiting session looks for itself at least this often.", &wait_recheck_ms, 1000, 10, INT_MAX / 2,
              PGC_USERSET, GUC_UNIT_MS);
   define_int("pg_baton.clock_offset", "For tests: shifts the clock that decides on leases.", &clock_offset_ms, 0, INT_MIN / 2, INT_MAX / 2,

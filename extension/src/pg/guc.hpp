@@ -22,6 +22,7 @@ extern int soon_ms;
 extern int move_after_ms;
 // USERSET
 extern int settle_timeout_ms;  // how long a single settlement waits for another of the same message
+extern bool session_claims;    // this session's claims end with it
 extern int wait_recheck_ms;    // a waiting session looks for itself at least this often
 // SUSET, for tests
 extern int clock_offset_ms;

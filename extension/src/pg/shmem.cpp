@@ -40,6 +40,7 @@ void start_memory() {
   auto* s = reinterpret_cast<SharedState*>(base);
   if (!found) {
     memset(base, 0, shared_size());
+    s->began = GetCurrentTimestamp();
     LWLockPadded* locks = GetNamedLWLockTranche(kTranche);
     s->lane_lock = &locks[0].lock;
     s->queue_lock = &locks[1].lock;
@@ -96,6 +97,8 @@ void install_shmem_hooks() {
   previous_startup_hook = shmem_startup_hook;
   shmem_startup_hook = start_memory;
 }
+
+TimestampTz sessions_began() { return shared && !RecoveryInProgress() ? shared->began : 0; }
 
 QueueHint* find_queue_hint(Oid database, int32 id) {
   LWLockAcquire(shared->queue_lock, LW_SHARED);

@@ -114,6 +114,7 @@ struct DueHint {
 constexpr int kDueHints = 256;
 
 struct SharedState {
+  TimestampTz began;      // when this memory was made; never changes
   LWLock* lane_lock;      // table of lane hints: shared to find, exclusive to make or evict
   LWLock* queue_lock;     // table of queue hints
   LWLock* prepared_lock;  // prepared[]
@@ -145,6 +146,10 @@ struct SharedState {
 extern SharedState* shared;  // nullptr unless preloaded
 
 void install_shmem_hooks();
+
+// Since when there have been sessions on this server that could still be here, for core/slot.hpp's end_orphan: 0 in
+// recovery, where those who claim are on another server.
+TimestampTz sessions_began();
 
 QueueHint* queue_hint(Oid database, int32 queue_id);       // makes it
 QueueHint* find_queue_hint(Oid database, int32 queue_id);  // nullptr if there is none; safe in callbacks

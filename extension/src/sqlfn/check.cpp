@@ -178,7 +178,7 @@ void walk_chains(Pass* p, const Segment& segment) {
 
 bool slot_makes_sense(const SurveySlot& s) {
   if (s.slot.state > static_cast<uint8>(SlotState::kGone)) return false;
-  if (slot_kind(s.slot) > SettleKind::kDeferred) return false;
+  if (slot_kind(s.slot) > kLastSettleKind) return false;
   if (slot_has_open_xid(s.slot) && slot_xid(s.slot) == 0) return false;
   if (s.phase == SlotPhase::kHeld || s.phase == SlotPhase::kLapsed || s.phase == SlotPhase::kSettling) {
     // an exhausted or expired message is set aside without a claim

@@ -5,6 +5,7 @@
 #include "../pg/shmem.hpp"
 #include "arguments.hpp"
 #include "claim_messages.hpp"
+#include "session_claims.hpp"
 #include "settle_tokens.hpp"
 #include "verdicts.hpp"
 #include "wake_debt.hpp"
@@ -152,6 +153,13 @@ void flush_claims(const Queue* q, const ClaimResult& r, bool settled) {
   XLogFlush(r.lsn);
 }
 
+// What a lease of this session depends on, beyond its length.
+void bind_lease(ClaimRequest* r) {
+  r->start_within_us = r->queue->start_within;
+  r->session_bound = session_claims;
+  if (r->session_bound) reserve_session_claims(*r->queue, r->max_items);
+}
+
 ClaimRequest new_request(Queue* q, const char* worker) {
   ClaimRequest r;
   memset(&r, 0, sizeof(r));
@@ -179,6 +187,7 @@ Datum claim(FunctionCallInfo fcinfo) {
                     errhint("Leave it out; a claim whose reply was lost ends with its lease.")));
   ReturnSetInfo* rsinfo = begin_result_in_from(fcinfo, "claim");
   if (!hands_out(q)) return (Datum)0;
+  bind_lease(&r);
   ClaimResult result;
   begin_verb();
   claim_messages(r, &result);
@@ -250,6 +259,7 @@ Datum settle_and_claim(FunctionCallInfo fcinfo) {
     tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
   }
   if (!hands_out(q)) return (Datum)0;
+  bind_lease(&r);
   ClaimResult result;
   begin_verb();
   claim_messages(r, &result);

@@ -17,6 +17,7 @@
 #include "../pg/xid_status.hpp"
 #include "../retained/retain.hpp"
 #include "long_return.hpp"
+#include "session_claims.hpp"
 #include "settle.hpp"
 
 namespace baton {
@@ -131,7 +132,7 @@ void serve_void(Claimer* c, const Range& range) {
     add_aside(c, s, place, SettleKind::kQuarantined, "max_attempts");
     return;
   }
-  int64 wait = failed ? backoff_us(q->backoff, q->max_backoff, s.failures + 1) : 0;
+  int64 wait = failed ? spread_backoff_us(q->backoff, q->max_backoff, s.failures + 1, s.id) : 0;
   TimestampTz due = wait > 0 ? c->now + wait : 0;
   Buffer buf = ReadBuffer(c->segment.map, range.block);
   LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
@@ -230,9 +231,10 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row,
 }
 
 // Bytes of a slot that a claim changes. Most claims are of fresh slots: neither the failures nor the last two fields.
-int claim_fragments(Fragment* f, uint16 at, const Slot& before, const Slot& resolved, bool take) {
+int claim_fragments(Fragment* f, uint16 at, const Slot& before, const Slot& resolved, const ClaimRequest& r) {
+  bool take = r.take;
   bool counts = resolved.failures != before.failures || slot_state(resolved) == SlotState::kClaimed;
-  bool plain = before.started_ms == 0 && before.due_delta == 0;
+  bool plain = before.started_ms == 0 && before.due_delta == 0 && r.start_within_us == 0;
   f[0] = Fragment{static_cast<uint16>(at + offsetof(Slot, state)),
                   static_cast<uint16>(take || counts ? offsetof(Slot, id) - offsetof(Slot, state) : 2)};
   f[1] = Fragment{static_cast<uint16>(at + offsetof(Slot, generation)),
@@ -274,7 +276,7 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
     }
     candidates[kept++] = candidates[k];
     uint16 at = slot_offset(range.first + i);
-    fragment_count += claim_fragments(fragments + fragment_count, at, slots[i], c->copy->resolved[i], r.take);
+    fragment_count += claim_fragments(fragments + fragment_count, at, slots[i], c->copy->resolved[i], r);
   }
   if (kept > 0) {
     map_log_begin(c->segment.map);
@@ -284,8 +286,8 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
       *s = c->copy->resolved[candidates[k].index];
       if (slot_state(*s) == SlotState::kClaimed) lapsed++;
       int64 lease = r.queue->expiry_ends_lease ? lease_until_expiry(r.lease_us, now, candidates[k].expires_at) : r.lease_us;
-      if (lease < shortest) shortest = lease;
-      claim_slot(*s, nonces[k], r.worker, now, lease);
+      claim_slot(*s, nonces[k], r.worker, now, lease, r.start_within_us, r.session_bound);
+      shortest = Min(shortest, s->deadline - now);
       if (r.take) {
         s->state = static_cast<uint8>(SlotState::kSettling);
         set_slot_kind(*s, SettleKind::kAcked);
@@ -303,6 +305,7 @@ void fence_claims(Claimer* c, const Range& range, Candidate* candidates, int n) 
       out->epoch = c->epoch;
       out->row = candidates[k].row;
       note_claim(c->key, range.block, out->place.index, out->slot.nonce, r.queue->id);
+      if (r.session_bound) note_session_claim(RelationGetRelid(c->segment.heap), out->place, out->slot, r.queue->id);
       if (r.take) note_settled(c->key, range.block, out->place.index, 0, out->slot.deadline, false, r.queue->id);
     }
   }

@@ -11,6 +11,8 @@ struct ClaimRequest {
   uint32 worker;
   int max_items;
   int64 lease_us;
+  int64 start_within_us;  // 0: the lease does not depend on start
+  bool session_bound;     // reserve_session_claims has been called
   int64 max_bytes;  // 0: no limit
   const ArrayType* classes;  // nullptr: any
   bool take;   // settle at once, in the caller's transaction

@@ -1,8 +1,8 @@
-// explain_message: one row per obstacle that keeps a message from running, with the sessions behind it. For people; it
-// reads every map page of the queue.
+// explain_message: one row per obstacle that keeps a message from running, with the sessions behind it. For people.
 #include "../pg/clock.hpp"
 #include "../pg/guc.hpp"
 #include "../pg/shmem.hpp"
+#include "../leasemap/find.hpp"
 #include "../leasemap/row.hpp"
 #include "../retained/read.hpp"
 #include "as_owner.hpp"
@@ -16,14 +16,6 @@ struct Output {
   Tuplestorestate* store;
   TupleDesc desc;
   int rows;
-};
-
-struct Found {
-  int64 id;
-  bool any;
-  Oid heap;  // of the segment it is in
-  SurveySlot s;
-  int32 queue_id;
 };
 
 constexpr int kMaxXids = 32;
@@ -52,38 +44,6 @@ void put(Output* out, const char* obstacle, const char* detail, const Xids* xids
   values[3] = TimestampTzGetDatum(until);
   tuplestore_putvalues(out->store, out->desc, values, nulls);
   out->rows++;
-}
-
-// The slot that counts: an unsettled one if there is any, else the latest.
-bool match(const SurveySlot& s, const Segment& segment, void* arg) {
-  Found* f = static_cast<Found*>(arg);
-  if (s.slot.id != f->id) return true;
-  f->any = true;
-  f->heap = RelationGetRelid(segment.heap);
-  f->s = s;
-  return s.phase == SlotPhase::kNothing;
-}
-
-bool match_long(const SurveySlot& s, const Segment& segment, void* arg) {
-  Found* f = static_cast<Found*>(arg);
-  if (static_cast<int32>(s.slot.key_hash) != f->queue_id || s.phase == SlotPhase::kNothing) return true;
-  return match(s, segment, arg);
-}
-
-bool find_slot(const Queue* q, Found* f) {
-  for (int n = 0; n < q->segment_count; n++) {
-    Found here = {f->id, false, InvalidOid, {}, q->id};
-    Segment segment = open_segment(q->heap[n], AccessShareLock);
-    survey_segment(segment, match, &here);
-    close_segment(segment, AccessShareLock);
-    if (!here.any) continue;
-    *f = here;
-    if (here.s.phase != SlotPhase::kNothing) return true;
-  }
-  Found moved = {f->id, false, InvalidOid, {}, q->id};
-  survey_long_segments(match_long, &moved);
-  if (moved.any) *f = moved;
-  return f->any;
 }
 
 // Transactions that hold a lock on the row, or are about to delete it.
@@ -161,20 +121,6 @@ bool explain_retained(const Queue* q, int64 id, Output* out) {
   if (found) put(out, "settled", SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), nullptr, 0);
   SPI_cursor_close(cursor);
   return found;
-}
-
-// In a due-time bucket: not in the queue's segments yet.
-bool find_later(const Queue* q, int64 id) {
-  if (!has_later_options()) return false;
-  run(psprintf("SELECT not_before, coalesce(failures, 0) FROM baton_internal.later_message WHERE queue_id = %d AND id = " INT64_FORMAT, q->id, id));
-  return SPI_processed > 0;
-}
-
-void explain_later(Output* out) {
-  bool null;
-  TimestampTz due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
-  int failures = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &null));
-  put(out, "scheduled", failures > 0 ? psprintf("waits after failure %d", failures) : "not yet due", nullptr, due);
 }
 
 void explain_queue(const Queue* q, Output* out) {
@@ -259,7 +205,7 @@ BATON_SQL_FUNCTION(baton_explain_message)
   require_segments(found);
   if (PG_ARGISNULL(1)) ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("id must not be null")));
   Queue q = *found;
-  Found f = {PG_GETARG_INT64(1), false, InvalidOid, {}, q.id};
+  int64 id = PG_GETARG_INT64(1);
   InitMaterializedSRF(fcinfo, 0);
   ReturnSetInfo* rsinfo = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
   Output out = {rsinfo->setResult, rsinfo->setDesc, 0};
@@ -267,19 +213,17 @@ BATON_SQL_FUNCTION(baton_explain_message)
   Elevated e = become_extension_owner();
   // What is, not what was when the caller's transaction began.
   PushActiveSnapshot(GetLatestSnapshot());
-  find_slot(&q, &f);
-  if (f.any && f.s.phase != SlotPhase::kNothing) {
+  FoundMessage m;
+  bool any = find_message(&q, id, &m);
+  if (any && slot_is_unsettled(m.slot)) {
     explain_queue(&q, &out);
-    Segment segment = open_segment(f.heap, AccessShareLock);
-    explain_slot(&q, segment, f.s, &out);
+    Segment segment = open_segment(m.heap, AccessShareLock);
+    explain_slot(&q, segment, SurveySlot{m.slot, slot_phase(m.slot, m.status, clock_now()), m.status, m.place}, &out);
     close_segment(segment, AccessShareLock);
     if (out.rows == 0) put(&out, "none", "can be claimed now", nullptr, 0);
-  } else if (find_later(&q, f.id)) {
-    explain_queue(&q, &out);
-    explain_later(&out);
-  } else if (!explain_quarantined(&q, f.id, &out) && !explain_retained(&q, f.id, &out)) {
-    if (f.any)
-      put(&out, "settled", settled_word(slot_kind(f.s.slot)), nullptr, 0);
+  } else if (!explain_quarantined(&q, id, &out) && !explain_retained(&q, id, &out)) {
+    if (any)
+      put(&out, "settled", settled_word(slot_kind(m.slot)), nullptr, 0);
     else
       put(&out, "not_found", "never enqueued, or settled and its segment reclaimed", nullptr, 0);
   }

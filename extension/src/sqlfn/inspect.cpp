@@ -35,7 +35,7 @@ const char* state_word(const Slot& s) {
 const char* kind_word(const Slot& s) {
   static const char* const words[] = {nullptr,   "acked",   "released", "returned",    "quarantined", "moved",
                                       "purged",  "expired", "aborted",  "handed_back", "void",        "fenced",
-                                      "deferred"};
+                                      "deferred", "revoked", "disconnected"};
   int k = static_cast<int>(slot_kind(s));
   return k < static_cast<int>(sizeof(words) / sizeof(words[0])) ? words[k] : nullptr;
 }

@@ -43,6 +43,8 @@ void describe(StringInfo out, const Settlement& s) {
     case Outcome::kLeaseExpired:
       if (slot_state(s.slot) == SlotState::kClaimed)
         appendStringInfo(out, "the lease ended %.1f s ago", static_cast<double>(s.now - s.slot.deadline) / 1e6);
+      else if (slot_kind(s.slot) == SettleKind::kDisconnected)
+        appendStringInfoString(out, "the session that the claim was bound to has ended");
       else
         appendStringInfoString(out, "the transaction that claimed the message was rolled back");
       break;
@@ -53,6 +55,10 @@ void describe(StringInfo out, const Settlement& s) {
       appendStringInfoString(out, "not a token of this database");
       break;
     case Outcome::kStaleEpoch:
+      if (slot_state(s.slot) == SlotState::kReady && slot_kind(s.slot) == SettleKind::kRevoked) {
+        appendStringInfoString(out, "the claim was revoked");
+        break;
+      }
       appendStringInfoString(out, "the queue was fenced or dropped, or the token's place was reclaimed: settled, too long ago to say more");
       break;
     case Outcome::kSettling:
@@ -69,6 +75,12 @@ void describe(StringInfo out, const Settlement& s) {
     }
     case Outcome::kExpiryExceeded:
       appendStringInfo(out, "the message expires in %.1f s", static_cast<double>(s.expires_at - s.now) / 1e6);
+      break;
+    case Outcome::kNotStarted:
+      appendStringInfo(out, "not started yet, and to be started within %.1f s", static_cast<double>(Max(s.slot.deadline - s.now, 0)) / 1e6);
+      break;
+    case Outcome::kAlreadyStarted:
+      appendStringInfo(out, "started %.1f s after the claim", static_cast<double>(s.slot.started_ms - 1) / 1e3);
       break;
     default:
       break;
@@ -95,6 +107,10 @@ const char* hint_for(const Settlement& s) {
       return "Ask for a shorter lease, or raise max_lifetime with baton.alter_queue.";
     case Outcome::kExpiryExceeded:
       return "Ask for a shorter lease, and finish before the message expires.";
+    case Outcome::kNotStarted:
+      return "Call baton.start when the work begins: it gives the lease its full length.";
+    case Outcome::kAlreadyStarted:
+      return "Use baton.release, with failed => false if the message is not to blame.";
     default:
       return "Roll back.";
   }

@@ -123,9 +123,9 @@ void quarantine_row(const Queue* queue, Relation heap, const Slot& slot, const Q
   delete_row(heap, slot);
 }
 
-void add_evidence(const Queue* queue, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error) {
+void add_evidence(int32 queue_id, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error) {
   DataRow r = new_data_row("evidence");
-  set_column(&r, "queue_id", Int32GetDatum(queue->id));
+  set_column(&r, "queue_id", Int32GetDatum(queue_id));
   set_column(&r, "id", Int64GetDatum(slot.id));
   set_column(&r, "generation", Int64GetDatum(slot.generation));
   set_column(&r, "failures", Int32GetDatum(slot.failures + (count_failure ? 1 : 0)));

@@ -19,6 +19,6 @@ struct QuarantineEvidence {
 void quarantine_row(const Queue* queue, Relation heap, const Slot& slot, const QuarantineEvidence& evidence);
 
 // Adds a line to baton_data.evidence.
-void add_evidence(const Queue* queue, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error);
+void add_evidence(int32 queue_id, const Slot& slot, bool count_failure, const char* verdict, text* reason, bool has_error, Datum error);
 
 }  // namespace baton

@@ -78,14 +78,6 @@ Datum release(FunctionCallInfo fcinfo) {
   return (Datum)0;
 }
 
-Datum start(FunctionCallInfo fcinfo) {
-  require_writable("start");
-  Settlement s = one_settlement(fcinfo, Verdict::kStart);
-  settle_tokens(&s, 1, true);
-  raise_if_refused(&s, 1, "start");
-  return TimestampTzGetDatum(s.slot.deadline);
-}
-
 void lease_argument(FunctionCallInfo fcinfo, int arg, Settlement* items, int n) {
   if (PG_ARGISNULL(arg)) return;
   const Interval* lease = PG_GETARG_INTERVAL_P(arg);
@@ -100,8 +92,17 @@ void lease_argument(FunctionCallInfo fcinfo, int arg, Settlement* items, int n) 
 void flush(const Settlement* items, int n) {
   XLogRecPtr lsn = InvalidXLogRecPtr;
   for (int i = 0; i < n; i++)
-    if (items[i].lsn > lsn) lsn = items[i].lsn;
+    if (items[i].must_flush && items[i].lsn > lsn) lsn = items[i].lsn;
   if (lsn != InvalidXLogRecPtr) XLogFlush(lsn);
+}
+
+Datum start(FunctionCallInfo fcinfo) {
+  require_writable("start");
+  Settlement s = one_settlement(fcinfo, Verdict::kStart);
+  settle_tokens(&s, 1, true);
+  raise_if_refused(&s, 1, "start");
+  flush(&s, 1);
+  return TimestampTzGetDatum(s.slot.deadline);
 }
 
 Datum extend(FunctionCallInfo fcinfo) {

@@ -40,6 +40,7 @@ void read_token(Settlement* s, const SipKey& key) {
   s->elsewhere = false;
   s->moving = false;
   s->in_long = false;
+  s->must_flush = false;
   memset(&s->slot, 0, sizeof(s->slot));
   if (!s->parsed) return;
   s->outcome = Outcome::kStaleEpoch;
@@ -94,7 +95,7 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
         s->outcome = Outcome::kQuarantined;
         break;
       }
-      int64 wait = s->has_delay ? s->delay_us : backoff_us(q->backoff, q->max_backoff, Max(owned.failures + (failed ? 1 : 0), 1));
+      int64 wait = s->has_delay ? s->delay_us : spread_backoff_us(q->backoff, q->max_backoff, Max(owned.failures + (failed ? 1 : 0), 1), owned.id);
       s->due = wait > 0 ? s->now + wait : 0;
       if (s->expires_at <= Max(s->now, s->due)) {
         // It would be ready too late, if ever: nobody waits for that.
@@ -116,14 +117,24 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
       break;
     }
     case Verdict::kHandBack:
+      if (owned.started_ms != 0) {
+        s->outcome = Outcome::kAlreadyStarted;
+        break;
+      }
       ready_slot(*out, SettleKind::kHandedBack, 0, false);
       s->outcome = Outcome::kHandedBack;
       break;
     case Verdict::kStart:
-      if (out->started_ms == 0) out->started_ms = static_cast<uint32>((s->now - slot_claimed_at(owned)) / 1000 + 1);
+      start_slot(*out, s->now, s->token.claimed_at, Min(s->token.claimed_at + q->max_lifetime, q->expiry_ends_lease ? s->expires_at : kNever));
+      s->must_flush = out->deadline > owned.deadline;
       s->outcome = Outcome::kStarted;
       break;
     case Verdict::kExtend: {
+      // Who only keeps it in a buffer must not keep it for ever.
+      if (waits_for_start(owned)) {
+        s->outcome = Outcome::kNotStarted;
+        break;
+      }
       int64 lease = s->has_lease ? s->lease_us : q->lease;
       int64 deadline = s->now + lease;
       // The token knows the time of the claim; out of the slot it comes rounded, and each extension would round again.
@@ -135,22 +146,20 @@ void apply_verdict(Settlement* s, const Slot& owned, uint64 xid, Slot* out) {
         s->outcome = Outcome::kExpiryExceeded;
         break;
       }
-      if (deadline > owned.deadline) {  // never shortened
-        out->held_ms = static_cast<uint32>((deadline - s->token.claimed_at + 999) / 1000);
-        out->deadline = deadline;
-      }
+      lengthen_slot(*out, deadline, s->token.claimed_at);
+      s->must_flush = true;
       s->outcome = Outcome::kExtended;
       break;
     }
   }
 }
 
-// What a release and, where the queue says so, an extension do depends on when the message expires. Its row says that, and
+// What a release and, where the queue says so, an extension and a start do depends on when the message expires. Its row says that, and
 // is not read under the page's lock.
 bool needs_expiry(const Settlement& s, const Slot& slot) {
   if (s.expiry_known || !slot_expires(slot) || slot.id != s.token.id || slot.nonce != s.token.nonce) return false;
   return s.verdict == Verdict::kRelease || s.verdict == Verdict::kReleaseUnfailed ||
-         (s.verdict == Verdict::kExtend && s.queue->expiry_ends_lease);
+         ((s.verdict == Verdict::kExtend || s.verdict == Verdict::kStart) && s.queue->expiry_ends_lease);
 }
 
 int slot_fragments(Fragment* f, int index) {
@@ -257,6 +266,7 @@ void settle_page(const Group& g, PageCopy* copy) {
       continue;
     }
     TimestampTz now = clock_now();
+    TimestampTz began = sessions_began();
     int fragment_count = 0;
     int changes = 0;
     memset(change, 0, sizeof(change));
@@ -277,6 +287,8 @@ void settle_page(const Group& g, PageCopy* copy) {
       } else if (slot_has_open_xid(current)) {
         current = copy->resolved[i];
         status = copy->status[i];
+      } else {
+        end_orphan(current, began);
       }
       s->slot = current;
       s->outcome = judge(current, status, s->token, now);
@@ -319,7 +331,7 @@ void settle_page(const Group& g, PageCopy* copy) {
       if (s->outcome == Outcome::kHandedBack) {
         publish_by_key(key, Range{g.block, s->place.index, 1, 0, 0}, 0);
         wake_waiters(MyDatabaseId, s->queue->id, 1);
-      } else if (s->outcome == Outcome::kExtended) {
+      } else if (s->must_flush) {
         want_sweep(key, s->slot.deadline);
       }
     }
@@ -358,7 +370,7 @@ void move_rows(const Group& g) {
       bool failed = s->verdict == Verdict::kRelease;
       if (s->deferred) defer_row(s->queue, g.segment, s->slot, s->slot.failures + (failed ? 1 : 0), s->due);
       if (!s->reason && !s->has_error) continue;
-      add_evidence(s->queue, s->slot, failed, "release", s->reason, s->has_error, s->error);
+      add_evidence(s->queue->id, s->slot, failed, "release", s->reason, s->has_error, s->error);
     } else if (s->outcome == Outcome::kHandedBack && s->in_long) {
       // It is ready at once, and claimed from its queue when it is there. Should this be rolled back, the mover sees to it.
       long_noted(s->now);

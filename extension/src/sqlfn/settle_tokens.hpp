@@ -39,6 +39,7 @@ struct Settlement {
   bool exhausted;      // a release that was the last failure: quarantined
   bool expiry_known;
   TimestampTz expires_at;  // if known; kNever: it does not expire
+  bool must_flush;     // extend, and a start that made the lease longer: on disk before it is answered
   XLogRecPtr lsn;
 };
 

@@ -32,6 +32,7 @@ void ask_row(const Segment& segment, SurveySlot* s, TimestampTz now) {
   // A release leaves its row alone; the verbs take it as done (leasemap/resolve.cpp).
   if (!inserted && releases(slot_kind(s->slot))) s->status = XidStatus::kCommitted;
   resolve_slot(s->slot, s->status);
+  end_orphan(s->slot, sessions_began());
   s->phase = slot_phase(s->slot, s->status, now);
 }
 
@@ -102,7 +103,7 @@ struct HeldOutput {
   TupleDesc desc;
 };
 
-constexpr int kHeldColumns = 9;
+constexpr int kHeldColumns = 10;
 
 void held_values(const SurveySlot& s, Datum* values, bool* nulls) {
   char worker[64];
@@ -120,6 +121,7 @@ void held_values(const SurveySlot& s, Datum* values, bool* nulls) {
   values[7] = Int32GetDatum(s.slot.failures);
   nulls[8] = s.phase != SlotPhase::kSettling;
   values[8] = TransactionIdGetDatum(static_cast<TransactionId>(slot_xid(s.slot)));
+  values[9] = BoolGetDatum(slot_is_session_bound(s.slot));  // SQL of 0.1.0 has no such column
 }
 
 bool is_held(const SurveySlot& s) { return s.phase == SlotPhase::kHeld || s.phase == SlotPhase::kSettling; }
@@ -161,6 +163,7 @@ void survey_segment(const Segment& segment, SurveyVisitor visit, void* arg) {
   BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
   PGAlignedBlock* copy = static_cast<PGAlignedBlock*>(palloc(sizeof(PGAlignedBlock)));
   XidMemo memo = {0, XidStatus::kAborted};
+  TimestampTz began = sessions_began();
   bool more = true;
   for (BlockNumber b = kMetaBlock + 1; b < blocks && more; b++) {
     CHECK_FOR_INTERRUPTS();
@@ -178,6 +181,7 @@ void survey_segment(const Segment& segment, SurveyVisitor visit, void* arg) {
       s.place = Place{b, static_cast<uint8>(i)};
       s.status = slot_has_open_xid(s.slot) ? status_of(&memo, slot_xid(s.slot)) : XidStatus::kCommitted;
       resolve_slot(s.slot, s.status);
+      end_orphan(s.slot, began);
       s.phase = slot_phase(s.slot, s.status, now);
       if (s.phase == SlotPhase::kAskRow) ask_row(segment, &s, now);
       more = visit(s, segment, arg);

@@ -1,0 +1,4 @@
+-- Against the holder, or without one: for those who look after a queue. Each call leaves a row in baton.audit.
+CREATE FUNCTION baton.revoke(queue text, id bigint, failed boolean DEFAULT false, delay interval DEFAULT NULL, reason text DEFAULT NULL) RETURNS text
+    AS 'MODULE_PATHNAME', 'baton_revoke' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
+COMMENT ON FUNCTION baton.revoke IS 'take a message away from its worker; acts at once, its token is refused from then on; returns the outcome';
