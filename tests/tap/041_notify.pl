@@ -19,9 +19,11 @@ sub make_queue
 {
 	my ($name, $options) = @_;
 	my $q = quoted($name);
-	$s->query("SELECT baton.create_queue('$q', notify => true$options)");
+	# The option comes when somebody listens, or the first word could be said before.
+	$s->query("SELECT baton.create_queue('$q'$options)");
 	$channel{$name} = $s->query("SELECT baton.channel('$q')");
 	$listener->query("LISTEN $channel{$name}");
+	$s->query("SELECT baton.alter_queue('$q', notify => true)");
 	return;
 }
 
