@@ -97,13 +97,17 @@ SELECT q.id, q.name, q.durability, q.claim_flush, q.replicable, q.segments, q.se
        v.relkind = 'v'
        AND EXISTS (SELECT FROM pg_catalog.pg_class s
                    WHERE s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_id', q.id)::name)
+       -- OFFSET 0 here and below: one look-up by name for each segment, where the planner would read all of pg_class for each queue
        AND q.segments = (SELECT pg_catalog.count(*)
                          FROM pg_catalog.generate_series(0, q.segments - 1) n
-                         JOIN pg_catalog.pg_class s
-                             ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
-                         JOIN pg_catalog.pg_index i ON i.indrelid = s.oid AND i.indisvalid
-                         JOIN pg_catalog.pg_class m ON m.oid = i.indexrelid
-                         JOIN pg_catalog.pg_am a ON a.oid = m.relam AND a.amname = 'baton_lease'
+                         CROSS JOIN LATERAL (
+                             SELECT s.relowner
+                             FROM pg_catalog.pg_class s
+                             JOIN pg_catalog.pg_index i ON i.indrelid = s.oid AND i.indisvalid
+                             JOIN pg_catalog.pg_class m ON m.oid = i.indexrelid
+                             JOIN pg_catalog.pg_am a ON a.oid = m.relam AND a.amname = 'baton_lease'
+                             WHERE s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
+                             OFFSET 0) s
                          WHERE s.relowner = v.relowner) AS sound,
        q.retention, q.replay_window, q.expired, q.expiry_ends_lease, q.start_within, q.notify, q.held, q.rotation_held_until
 FROM baton_internal.queue q
@@ -113,10 +117,15 @@ WHERE pg_catalog.has_any_column_privilege(v.oid, 'SELECT')
 
 -- A standby has no files of unlogged tables: a volatile queue's segments are left out there.
 CREATE VIEW baton_internal.visible_segment WITH (security_barrier) AS
-SELECT q.id AS queue_id, q.name, q.segment_bytes, n AS segment, s.oid::regclass AS heap
+SELECT q.id AS queue_id, q.name, q.segment_bytes, s.segment, s.oid::regclass AS heap
 FROM baton_internal.visible_queue q
-CROSS JOIN LATERAL pg_catalog.generate_series(0, q.segments - 1) n
-JOIN pg_catalog.pg_class s ON s.relnamespace = 'baton_data'::regnamespace AND s.relname = pg_catalog.format('q%s_%s', q.id, n)::name
+CROSS JOIN LATERAL (
+    SELECT n AS segment, c.oid, c.relpersistence
+    FROM pg_catalog.generate_series(0, q.segments - 1) n
+    CROSS JOIN LATERAL (SELECT r.oid, r.relpersistence
+                        FROM pg_catalog.pg_class r
+                        WHERE r.relnamespace = 'baton_data'::regnamespace AND r.relname = pg_catalog.format('q%s_%s', q.id, n)::name
+                        OFFSET 0) c) s
 WHERE q.sound AND (s.relpersistence <> 'u' OR NOT pg_catalog.pg_is_in_recovery());
 
 CREATE VIEW baton.queues AS

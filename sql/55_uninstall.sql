@@ -16,9 +16,11 @@ BEGIN ATOMIC
         SELECT c.oid, c.relkind, c.relowner, q.id AS queue_id
         FROM pg_catalog.pg_class c
         LEFT JOIN baton_internal.queue q
-            ON CASE c.relnamespace WHEN 'baton_data'::regnamespace THEN c.relname ~ pg_catalog.format('^q%s_(\d+|id)$', q.id)
-                                   ELSE c.relname = q.name::name
-               END
+            ON q.name = CASE c.relnamespace WHEN 'baton_data'::regnamespace
+                            THEN (SELECT n.name FROM baton_internal.queue n
+                                  WHERE n.id = pg_catalog.substring(c.relname::text, '^q(\d{1,9}|1\d{9})_(?:\d+|id)$')::integer)
+                            ELSE c.relname::text
+                        END
         WHERE (c.relnamespace = 'baton_data'::regnamespace AND (c.relkind = 'r' AND c.reloftype = 'baton.message'::regtype
                                                                 OR c.relkind = 'S' AND c.relname ~ '^q\d+_id$')
                OR c.relnamespace = 'baton_queue'::regnamespace AND c.relkind = 'v' AND q.id IS NOT NULL)
@@ -49,7 +51,7 @@ BEGIN ATOMIC
         CROSS JOIN LATERAL pg_catalog.pg_identify_object(CASE WHEN v.oid IS NULL THEN d.classid ELSE 'pg_catalog.pg_class'::regclass END,
                                                          COALESCE(v.ev_class, d.objid), 0) i
         WHERE d.deptype = 'n'
-          AND NOT EXISTS (SELECT FROM goes o WHERE o.classid = d.classid AND o.objid = d.objid)
+          AND (d.classid, d.objid) NOT IN (SELECT o.classid, o.objid FROM goes o)  -- hashed, whatever the planner believes
         GROUP BY i.type, i.identity
         UNION ALL
         SELECT 2, 'drop', 'queue', q.name, u.unsettled, a.quarantined, baton_internal.count_retained(q.id),

@@ -26,6 +26,7 @@ DROP FUNCTION baton.create_queue;
 DROP FUNCTION baton.alter_queue;
 @create FUNCTION baton.alter_queue
 @replace VIEW baton_internal.visible_queue
+@replace VIEW baton_internal.visible_segment
 @replace FUNCTION baton.describe_queue
 
 -- Who took work away, destroyed or overruled something. Rows are only added, by the verbs themselves.
