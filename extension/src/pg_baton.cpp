@@ -3,6 +3,7 @@
 #include "pg/guc.hpp"
 #include "pg/queue.hpp"
 #include "pg/shmem.hpp"
+#include "sqlfn/queue_notes.hpp"
 #include "worker/lifecycle_hooks.hpp"
 #include "worker/launcher.hpp"
 
@@ -24,6 +25,7 @@ void _PG_init(void) {
   if (!preloading) return;
   baton::install_shmem_hooks();
   baton::register_xact_callbacks();
+  baton::register_queue_notes();
   baton::install_lifecycle_hooks();
   if (baton::workers_enabled) baton::register_launcher();
 }

@@ -1,7 +1,7 @@
 -- Session-bound claims: they end with their session, and only they. Sessions that end are psql's, in a process of its own.
 \ir prelude.psql
 
-SELECT plan(44);
+SELECT plan(48);
 CREATE TABLE gone (pid integer);
 GRANT ALL ON gone, held TO PUBLIC;
 CREATE PROCEDURE await(condition text) LANGUAGE plpgsql AS $$
@@ -122,6 +122,31 @@ SELECT is((SELECT count(*) FROM before), 1000, 'a thousand claims in one session
 SELECT is((SELECT count(*) FROM baton_queue.many WHERE state = 'ready' AND failures = 1), 1000, 'all of them come back');
 SELECT is((SELECT count(*) FROM baton_data.evidence e JOIN baton.describe_queue('many') d ON d.option = 'id' AND d.value::int = e.queue_id), 1000, 'each with its evidence');
 
+-- a claim that has been moved to a long segment
+SELECT baton.create_queue('far', segments => 2, segment_bytes => 65536, backoff => '0', lease => '1 h') \g /dev/null
+CREATE VIEW long_slot AS SELECT s.* FROM (VALUES (0), (1)) v (t), LATERAL baton_internal.map_slots(('baton_data.long_' || t)::regclass) s WHERE s.resolved <> 'gone';
+CREATE PROCEDURE maintain_until(condition text) LANGUAGE plpgsql AS $$
+DECLARE
+    so boolean;
+BEGIN
+    FOR i IN 1..1500 LOOP
+        CALL baton.maintain('far');
+        EXECUTE 'SELECT ' || condition INTO so;
+        COMMIT;
+        EXIT WHEN so;
+        PERFORM pg_sleep(0.02);
+        COMMIT;
+    END LOOP;
+END $$;
+SELECT count(*) FROM baton.enqueue_batch('far', array_fill(to_jsonb(repeat('x', 700)), ARRAY[300])) \g /dev/null
+SELECT count(*) FROM baton.enqueue_batch('far', array_fill(to_jsonb(repeat('x', 700)), ARRAY[20])) \g /dev/null
+\! $S -c "INSERT INTO gone SELECT pg_backend_pid()" -c "SELECT hold('far', 'far')" -c "SELECT count(*) FROM baton.take('far', 1000)" -c "CALL maintain_until('EXISTS (SELECT FROM long_slot)')" -c "TRUNCATE before" -c "INSERT INTO before SELECT * FROM baton.in_flight WHERE queue = 'far'"
+CALL await_end();
+SELECT is((SELECT count(*) FROM before WHERE session_bound), 1, 'moved to a long segment, and still bound');
+SELECT is(word('far'), 'lease_expired', 'it ends with its session');
+CALL maintain_until('NOT EXISTS (SELECT FROM long_slot)');
+SELECT results_eq('SELECT id, failures FROM baton.take(''far'')', $$VALUES (held_id('far'), 1)$$, 'and is back in its queue, with the failure');
+
 -- a queue that was dropped keeps no other from its turn
 SELECT put('q', 5) \g /dev/null
 \! $S -c "INSERT INTO gone SELECT pg_backend_pid()" -c "SELECT hold('dropped', 'many'), hold('o2', 'other')" -c "SELECT baton.drop_queue('many', discard => true)"
@@ -129,5 +154,5 @@ CALL await_end();
 SELECT is(word('dropped'), 'stale_epoch', 'a queue that was dropped');
 SELECT is(word('o2'), 'lease_expired', 'the other claim is over');
 SELECT sound(name) FROM baton.queues ORDER BY name;
-SELECT is((SELECT count(*) FROM baton.queues WHERE baton.drop_queue(name, discard => true)), 3, 'dropped');
+SELECT is((SELECT count(*) FROM baton.queues WHERE baton.drop_queue(name, discard => true)), 4, 'dropped');
 SELECT * FROM finish();

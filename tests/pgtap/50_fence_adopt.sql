@@ -29,12 +29,12 @@ SELECT is(baton.ack(tok('a2')), 'acked', 'the new one works');
 SELECT is(baton.fence('q'), 0::bigint, 'nothing is claimed: nothing is ended');
 SELECT is(baton.fence('other'), 0::bigint, 'an empty queue');
 
--- expired claims are ended as well, without their failure
+-- expired claims are ended as well; their failure counts as it would have without the fence
 SELECT hold('a', 'q', '1 s') \g /dev/null
 SET pg_baton.clock_offset = 5000;
 SELECT is(baton.fence('q'), 1::bigint, 'an expired claim is still a claim');
 RESET pg_baton.clock_offset;
-SELECT is(failures_of('q', (h('a')).id), 0, 'it counts no failure then');
+SELECT is(failures_of('q', (h('a')).id), 1, 'its failure counts');
 
 -- a settlement that is open
 SELECT current_database() AS gid \gset

@@ -72,6 +72,13 @@ wakes('rollback to a savepoint before a claim', sub { $s->query("SELECT id FROM 
 wakes('release', sub { $s->query("SELECT id FROM baton.enqueue('q', '1')"); $token = $claim->('10 min') }, sub { $s->query("SELECT state FROM baton.release('$token', '0 s')") });
 wakes('release with a delay', sub { $s->query("SELECT id FROM baton.enqueue('q', '1')"); $token = $claim->('10 min') },
 	sub { $s->query("SELECT state FROM baton.release('$token', '300 ms')") });
+wakes('resume', sub { $s->query($_) for "SELECT id FROM baton.enqueue('q', '1')", "SELECT baton.pause('q')" }, "SELECT baton.resume('q')");
+wakes('resume in a transaction', sub { $s->query($_) for "SELECT id FROM baton.enqueue('q', '1')", "SELECT baton.pause('q')" },
+	'BEGIN', "SELECT baton.resume('q')", 'COMMIT');
+wakes('revoke', sub { $s->query("SELECT id FROM baton.enqueue('q', '1')"); $claim->('10 min') }, "SELECT baton.revoke('q', id) FROM baton.in_flight");
+my $bound;
+wakes('end of a session with a bound claim', sub { $bound = session($node); $s->query("SELECT id FROM baton.enqueue('q', '1')");
+		$bound->query($_) for 'SET pg_baton.session_claims = on', "SELECT token FROM baton.claim('q')" }, sub { $bound->quit });
 wakes('hand_back', sub { $s->query("SELECT id FROM baton.enqueue('q', '1')"); $token = $claim->('10 min') }, sub { $s->query("SELECT outcome FROM baton.hand_back(ARRAY['$token'])") });
 wakes('a row that was locked and is let go',
 	sub { $s->query("SELECT id FROM baton.enqueue('q', '1')"); $s->query('BEGIN'); $s->query("SELECT count(*) FROM (SELECT FROM baton_data.q1_0 FOR UPDATE) r") }, 'COMMIT');

@@ -61,6 +61,7 @@ void start_memory() {
       QueueHint& q = s->queues[i];
       pg_atomic_init_u32(&q.live, 0);
       pg_atomic_init_u32(&q.waiting, 0);
+      pg_atomic_init_u32(&q.fenced_incarnation, 0);
       pg_atomic_init_u32(&q.notify, 0);
       pg_atomic_init_u64(&q.newest_open_seq, 0);
       pg_atomic_init_u64(&q.rotated_at, 0);
@@ -128,6 +129,7 @@ QueueHint* queue_hint(Oid database, int32 id) {
     q->key = QueueKey{database, id};
     for (auto& c : q->counters) pg_atomic_write_u64(&c, 0);
     pg_atomic_write_u32(&q->waiting, 0);
+    pg_atomic_write_u32(&q->fenced_incarnation, 0);
     pg_atomic_write_u32(&q->notify, 0);
     pg_atomic_write_u64(&q->newest_open_seq, 0);
     pg_atomic_write_u64(&q->rotated_at, 0);

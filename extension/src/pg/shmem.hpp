@@ -25,6 +25,7 @@ struct QueueHint {
   pg_atomic_uint32 waiting;           // sessions in wait; read after a full barrier by whoever makes work ready
   pg_atomic_uint32 notify;
   pg_atomic_uint64 counters[static_cast<int>(Counter::kCount)];
+  pg_atomic_uint32 fenced_incarnation;  // tokens of it are refused, though the definition may still name it; 0 = none
   pg_atomic_uint64 newest_open_seq;   // of the ring; 0 = unknown
   pg_atomic_uint64 rotated_at;        // microseconds since 2000; the mover's and retention's own notes
   pg_atomic_uint64 last_used;

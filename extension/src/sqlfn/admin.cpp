@@ -6,6 +6,7 @@
 #include "../retained/read.hpp"
 #include "as_owner.hpp"
 #include "long_return.hpp"
+#include "queue_notes.hpp"
 #include "queue_options.hpp"
 
 namespace baton {
@@ -293,6 +294,7 @@ void set_paused(FunctionCallInfo fcinfo, const char* verb, bool paused) {
   run(psprintf("UPDATE baton_internal.queue SET paused = %s WHERE id = %d", paused ? "true" : "false", id));
   become_caller(e);
   forget_queue(view);
+  if (!paused) note_resumed(id);
 }
 
 }  // namespace
@@ -491,6 +493,7 @@ BATON_SQL_FUNCTION(baton_adopt)
                  system, MyDatabaseId, one));
     forget_queue(view);
     refresh_views(one);
+    note_resumed(one);
     adopted++;
   }
   become_caller(e);

@@ -1,5 +1,5 @@
 // fence: ends every claim of a queue at once. Tokens that other sessions are given while its transaction is open carry
-// the old incarnation and are refused from its commit on, so it belongs in a transaction of its own.
+// the old incarnation and are refused, so it belongs in a transaction of its own.
 // activate: makes messages that logical replication brought ready.
 #include "../core/wheel.hpp"
 #include "../leasemap/resolve.hpp"
@@ -11,6 +11,7 @@
 #include "../pg/shmem.hpp"
 #include "as_owner.hpp"
 #include "audit.hpp"
+#include "queue_notes.hpp"
 
 namespace baton {
 namespace {
@@ -25,7 +26,9 @@ bool matches(const Slot& s, Pass pass, int32 shared_queue) {
 
 // One page. A settlement in progress is neither reset nor worked around; if it rolls back, the raised incarnation has
 // fenced its token all the same.
-int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* copy, int32 queue_id, int32 shared_queue) {
+int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* copy, const Queue* q, int32 shared_queue) {
+  int32 queue_id = q->id;
+  int most_failures = q->max_attempts;
   if (!copy_slots(segment.map, block, 0, kSlotsPerPage, nullptr, copy)) return 0;
   resolve_copy(segment.heap, copy);
   bool any = false;
@@ -36,6 +39,7 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
   Page page = BufferGetPage(buf);
   Slot* slots = map_slots(page);
   int used = map_slot_count(page);
+  TimestampTz now = clock_now();
   int changed[kSlotsPerPage];
   Fragment fragments[kSlotsPerPage];
   int n = 0;
@@ -47,6 +51,8 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
       copy->resolved[i] = slots[i];
     }
     if (!matches(copy->resolved[i], pass, shared_queue)) continue;
+    // The last failure belongs into the transaction that sets the message aside.
+    if (pass == Pass::kFence && copy->resolved[i].deadline <= now && copy->resolved[i].failures + 1 >= most_failures) continue;
     changed[n] = i;
     fragments[n++] = Fragment{slot_offset(i), sizeof(Slot)};
   }
@@ -56,8 +62,9 @@ int change_page(const Segment& segment, BlockNumber block, Pass pass, PageCopy* 
     for (int k = 0; k < n; k++) {
       Slot* s = &slots[changed[k]];
       *s = copy->resolved[changed[k]];
+      // A lease that was over already counts as it would have without us.
       if (pass == Pass::kFence)
-        ready_slot(*s, SettleKind::kFenced, 0, false);
+        ready_slot(*s, SettleKind::kFenced, 0, s->deadline <= now);
       else
         s->kind = static_cast<uint8>(s->kind & ~kForeignFlag);
     }
@@ -86,7 +93,7 @@ int64 change_shared(const Queue* q, Pass pass, PageCopy* copy) {
       BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
       for (BlockNumber b = kMetaBlock + 1; b < blocks; b++) {
         CHECK_FOR_INTERRUPTS();
-        n += change_page(segment, b, pass, copy, q->id, q->id);
+        n += change_page(segment, b, pass, copy, q, q->id);
       }
       close_segment(segment, NoLock);
     }
@@ -105,7 +112,7 @@ int64 change_queue(const Queue* q, Pass pass) {
     BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
     for (BlockNumber b = kMetaBlock + 1; b < blocks; b++) {
       CHECK_FOR_INTERRUPTS();
-      n += change_page(segment, b, pass, copy, q->id, 0);
+      n += change_page(segment, b, pass, copy, q, 0);
     }
     close_segment(segment, NoLock);
   }
@@ -156,6 +163,7 @@ BATON_SQL_FUNCTION(baton_fence) {
                       copy.id));
   baton::become_caller(e);
   baton::forget_queue(copy.view);
+  baton::note_fenced(copy.id, copy.incarnation);
   int64 ended = baton::change_queue(&copy, baton::Pass::kFence);
   baton::write_audit({"fence", &copy, ended, nullptr, nullptr});
   PG_RETURN_INT64(ended);

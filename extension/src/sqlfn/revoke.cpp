@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-constexpr int kAttempts = 10;  // the message may change hands between the look and the act
+constexpr int kAttempts = 10;  // the claim may be moved between the look and the act
 
 struct Revocation {
   Queue queue;
@@ -83,9 +83,13 @@ EndResult revoke_found(const Revocation& r, const FoundMessage& m) {
 }
 
 Outcome revoke(const Revocation& r) {
+  uint64 nonce = 0;
   for (int attempt = 0; attempt < kAttempts; attempt++) {
     FoundMessage m;
     if (!find_message(&r.queue, r.id, &m)) return Outcome::kNotFound;
+    // Whoever has claimed the message since is not meant.
+    if (nonce != 0 && m.slot.nonce != nonce) break;
+    nonce = m.slot.nonce;
     SlotPhase phase = slot_phase(m.slot, m.status, clock_now());
     if (phase == SlotPhase::kSettling || phase == SlotPhase::kAskRow) return m.status == XidStatus::kMine ? Outcome::kAlreadySettled : Outcome::kSettling;
     if (phase != SlotPhase::kHeld) return Outcome::kNotClaimed;

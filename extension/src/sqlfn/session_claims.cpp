@@ -165,7 +165,8 @@ struct Ended {
 EndResult end_one(const Segment& segment, const SessionClaim& c, const EndTerms& terms, PageCopy* copy, Slot* slot) {
   copy->count = 0;
   if (c.place.block < RelationGetNumberOfBlocks(segment.map)) (void)copy_slots(segment.map, c.place.block, c.place.index, 1, nullptr, copy);
-  switch (look_for(copy->count == 1 ? &copy->slots[0] : nullptr, c, clock_now())) {
+  resolve_copy(segment.heap, copy);
+  switch (look_for(copy->count == 1 ? &copy->resolved[0] : nullptr, c, clock_now())) {
     case Whereabouts::kHere:
       return end_claim(segment, c.place, c.nonce, terms, slot);
     case Whereabouts::kOver:

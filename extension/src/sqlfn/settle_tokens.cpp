@@ -238,6 +238,7 @@ void settle_page(const Group& g, PageCopy* copy) {
   Slot after[kSlotsPerPage];
   bool change[kSlotsPerPage];
   Fragment fragments[kMaxFragments];
+  QueueHint* queue = queue_hint(MyDatabaseId, g.items[0]->queue->id);
   for (bool looked = false;;) {
     if (looked && !look_up(g, copy)) break;
     Buffer buf = ReadBuffer(g.segment.map, g.block);
@@ -249,6 +250,8 @@ void settle_page(const Group& g, PageCopy* copy) {
     }
     Slot* slots = map_slots(page);
     int used = map_slot_count(page);
+    // Here and not before: a fence passes once through the lock of each page.
+    uint32 fenced = pg_atomic_read_u32(&queue->fenced_incarnation);
     bool unknown = false;
     bool expiry_unknown = false;
     for (int k = 0; k < g.count; k++)
@@ -274,7 +277,7 @@ void settle_page(const Group& g, PageCopy* copy) {
       Settlement* s = g.items[k];
       s->now = now;
       int i = s->place.index;
-      if (i >= used) {
+      if (i >= used || s->token.incarnation == fenced) {
         s->outcome = Outcome::kStaleEpoch;
         continue;
       }
@@ -555,6 +558,7 @@ void settle_tokens(Settlement* items, int count, bool may_wait) {
       read_token(order[i], key);
       if (goes_on(*order[i])) order[n++] = order[i];
     }
+    debug_here("settle-read");
     settle_everywhere(order, n);
     // Another settlement is waited for by the single forms only; a claim that is just being moved, which takes a moment and
     // waits for nobody, by all. Afterwards everything is looked at again from the start.
