@@ -91,6 +91,8 @@ CREATE TABLE baton_data.evidence (
     error      jsonb
 );
 CREATE INDEX evidence_message_idx ON baton_data.evidence (queue_id, id);
+-- drop_queue deletes, also where all tables are published.
+ALTER TABLE baton_data.evidence REPLICA IDENTITY FULL;
 COMMENT ON TABLE baton_data.evidence IS 'reasons and errors reported with release and quarantine';
 
 -- Who took work away, destroyed or overruled something. Rows are only added, by the verbs themselves.

@@ -128,6 +128,7 @@ REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 @create FUNCTION baton.uninstall
 
 @create FUNCTION baton.hold_rotation
+ALTER TABLE baton_data.evidence REPLICA IDENTITY FULL;
 
 @create FUNCTION baton.revoke
 

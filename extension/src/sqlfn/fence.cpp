@@ -129,14 +129,16 @@ Queue* owned_queue(FunctionCallInfo fcinfo, const char* verb) {
   return q;
 }
 
-// Replication brings messages and not the sequence their ids are from: what is enqueued here goes on above them.
+// Replication brings messages and not the sequence their ids are from: what is enqueued here goes on above them, and above
+// those that have been settled since they arrived, which the slots still know.
 void pass_ids(const Queue* q) {
   Elevated e = become_extension_owner();
   LockRelationOid(q->id_sequence, ShareRowExclusiveLock);
   StringInfoData ids;
   initStringInfo(&ids);
   for (int i = 0; i < q->segment_count; i++)
-    appendStringInfo(&ids, "%sSELECT pg_catalog.max(id) AS id FROM baton_data.q%d_%d", i == 0 ? "" : " UNION ALL ", q->id, i);
+    appendStringInfo(&ids, "%sSELECT pg_catalog.max(id) AS id FROM baton_internal.map_slots('baton_data.q%d_%d'::pg_catalog.regclass)",
+                     i == 0 ? "" : " UNION ALL ", q->id, i);
   // What the queue has outside of its segments: scheduled, claimed for long, quarantined.
   const char* shared_tables[] = {"baton_internal.later_message", "baton_data.long_0", "baton_data.long_1", "baton_data.quarantined"};
   for (const char* table : shared_tables)
