@@ -67,9 +67,10 @@ for my $policy (qw(drop keep))
 	$s->query("SELECT baton.create_queue('$policy', expired => '$policy')");
 	my $first = enqueue($policy, 10, '1 h');
 	$s->query("SET pg_baton.clock_offset = '2h'; SET pg_baton.debug_point = 'expire-settled:panic'");
+	my $witness = session($node);
 	my $answer = $s->try("CALL baton.maintain('$policy')");
 	ok($answer->lost, "$policy: the server dies");
-	ok(wait_until(sub { ($node->psql('postgres', 'SELECT 1'))[0] == 0 }, 'the server to come back'), "$policy: and comes back");
+	ok(come_back($node, $witness), "$policy: and comes back");
 	$s = session($node);
 	my $where = "SELECT (SELECT count(*) FROM baton_queue.$policy) || ' ' || (SELECT count(*) FROM baton.quarantined('$policy'))";
 	is($s->query($where), '10 0', "$policy: all are in the queue, and nowhere else");
@@ -90,6 +91,7 @@ enqueue('old', 200, '4 s');
 my $map = BatonPages::file_of($node, $s->query("SELECT 'baton_data.q' || value || '_0_map' FROM baton.describe_queue('old') WHERE option = 'id'"));
 $s->quit;
 $node->stop;
+without_checksums($node);
 open my $fh, '+<:raw', $map or die "$map: $!";
 read $fh, my $bytes, -s $map;
 substr($bytes, BatonPages::HEADER + 6, 2) = "\0\0";    # MapMeta.flags

@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start come_back server_crashes
+our @EXPORT = qw(new_node standby_of catch_up wait_until kill_server crash_and_start come_back without_checksums server_crashes
   session background reap is_sound refused_with run_tool extension_folder workers_of wait_for_workers work_goes_on);
 
 # new_node(NAME, option => value ...): a running node with the extension in database postgres.
@@ -214,6 +214,17 @@ sub come_back
 	my ($node, $session) = @_;
 	return wait_until(sub { $session->try('SELECT 1')->lost }, 'the crash to be noticed')
 	  && wait_until(sub { eval { $node->psql('postgres', 'SELECT 1') == 0 } }, 'the server to come back');
+}
+
+# without_checksums(NODE): which is stopped, and whose pages the test is about to change by hand. From 18 on a cluster has
+# checksums unless one says otherwise.
+sub without_checksums
+{
+	my ($node) = @_;
+	my ($out) = run_command([ $node->installed_command('pg_controldata'), $node->data_dir ]);
+	return if $out =~ /^Data page checksum version: +0/m;
+	system_or_bail($node->installed_command('pg_checksums'), '--disable', '--no-sync', '-D', $node->data_dir);
+	return;
 }
 
 # server_crashes(NODE): how often, by its log, a process of the server died of a signal
