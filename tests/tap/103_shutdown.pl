@@ -46,29 +46,38 @@ $s->query("SELECT baton.alter_queue('replicated', durability => 'replicated')");
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'");
 $node->reload;
 my %stuck = map { $_ => session($node, name => $_) } 'enqueue', 'ack';
+# careless sessions cannot weaken what the queue promises
+$stuck{$_} = session($node, name => $_, options => "-c synchronous_commit=$_") for 'off', 'local';
 my $o = session($node, name => 'other', options => '-c synchronous_commit=local');
 $o->query("SELECT id FROM baton.enqueue('plain', '1')");
 my $ack = $o->query("SELECT token FROM baton.claim('plain', lease => '1 h')");
 my $waits = q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = '%s'};
-# a message of that queue, which the server has and no standby
-$stuck{enqueue}->send("SELECT id FROM baton.enqueue('replicated', '1')");
-ok(wait_until(sub { $o->query(sprintf $waits, 'enqueue') == 1 }, 'enqueue'), 'an enqueue waits for the standby');
-$o->query('SELECT pg_cancel_backend(' . $stuck{enqueue}->pid . ')');
-like($stuck{enqueue}->answer->message, qr/canceling wait for synchronous replication/, 'cancelled: committed here, and it says so');
-is($o->query("SELECT count(*) FROM baton.claim('replicated', 'w', lease => '100 ms')"), 1, 'a claim does not');
-# its only lease is over meanwhile; the mover quarantines it
-ok(wait_until(sub { $o->query("SELECT count(*) FROM baton.quarantined('replicated')") == 1 }, 'the message to be quarantined'), 'the mover does not wait for it');
+# messages of that queue, which the server has and no standby
+for my $who ('off', 'local', 'enqueue')
+{
+	$stuck{$who}->send("SELECT id FROM baton.enqueue('replicated', '1')");
+	ok(wait_until(sub { $o->query(sprintf $waits, $who) == 1 }, $who), "an enqueue waits for the standby: $who");
+	$o->query('SELECT pg_cancel_backend(' . $stuck{$who}->pid . ')');
+	like($stuck{$who}->answer->message, qr/canceling wait for synchronous replication/, "$who, cancelled: committed here, and it says so");
+}
+is($stuck{$_}->query('SHOW synchronous_commit'), $_, "$_: the setting is as it was") for 'off', 'local';
+$stuck{off}->query("SELECT id FROM baton.enqueue('plain', '1')");
+ok(!$stuck{off}->lost, 'and in other queues it does not wait');
+is($o->query("SELECT count(*) FROM baton.claim('replicated', 'w', 10, '100 ms')"), 3, 'a claim does not');
+# their only lease is over meanwhile; the mover quarantines them
+ok(wait_until(sub { $o->query("SELECT count(*) FROM baton.quarantined('replicated')") == 3 }, 'the messages to be quarantined'), 'the mover does not wait for it');
 $stuck{ack}->send("SELECT baton.ack('$ack')");
 ok(wait_until(sub { $o->query(sprintf $waits, 'ack') == 1 }, 'ack'), 'nor does it matter who else does');
 ok(work_goes_on($node, 'postgres'), 'work goes on');
 is($o->query("SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ 'pg_baton' AND wait_event = 'SyncRep'"), 0, 'no worker waits');
 $_->quit for $s, $o;
+$_->quit for @stuck{ 'off', 'local' };
 is($node->stop('fast', fail_ok => 1), 1, 'the server stops');
 undef %stuck;
 $node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $node->start;
 $s = session($node);
-is($s->query("SELECT count(*) FROM baton.quarantined('replicated')"), 1, 'what it has done is there');
+is($s->query("SELECT count(*) FROM baton.quarantined('replicated')"), 3, 'what it has done is there');
 is($s->query("SELECT outcome FROM baton.settle(ARRAY['$ack'], '{ack}')"), 'already_settled', 'what waited was committed');
 is_sound($node, $_) for 'replicated', 'plain', 'big';
 done_testing();

@@ -156,7 +156,9 @@ for my $id (2, 3) { $s->try("SELECT id FROM baton.claim('unreadable', 'w', 1, '1
 ok(wait_until(sub { quarantined('unreadable', 2) && quarantined('unreadable', 3) }, 'both to be quarantined'), 'an unreadable message: those that used up their attempts with it are quarantined');
 says('mover: exhausted', qr/^error.*invalid page/, 'an unreadable message: health says what keeps it from being quarantined');
 is($s->query("SELECT id FROM baton.enqueue('unreadable', '4')"), 4, 'an unreadable message: its queue goes on');
-ok(wait_until(sub { my $a = $s->try("SELECT id FROM baton.take('unreadable', 10)"); $a->ok && $a->rows eq '4' }, 'what comes later'), 'an unreadable message: with what comes later');
+$s->query("SELECT baton_internal.sweep('unreadable')");    # so that the claim meets the first one as well
+my $later = $s->try("SELECT id FROM baton.take('unreadable', 10)");
+is($later->message . $later->rows, '4', 'an unreadable message: with what comes later');
 others_go_on('an unreadable message');
 
 is(server_crashes($node), 0, 'nothing crashed');

@@ -37,8 +37,8 @@ sub work
 	my @errors;
 	my $do = sub { my $a = $s->try($_[0]); push @errors, $_[0] . ': ' . $a->message unless $a->ok; return $a->rows; };
 	$do->("SELECT id FROM baton.enqueue('q', '1')") for 1 .. 4;
-	my @token = map { $do->("SELECT token FROM baton.claim('q', 'w', lease => '$_')") } '1 h', '1 h', '100 ms';
-	my $lapses = $do->("SELECT max(id) FROM baton_queue.q WHERE state = 'claimed'");
+	my @token = map { $do->("SELECT token FROM baton.claim('q', 'w', lease => '1 h')") } 1, 2;
+	my $lapses = $do->("SELECT id FROM baton.claim('q', 'w', lease => '100 ms')");
 	$do->("SELECT baton.start('$token[0]')");
 	$do->("SELECT baton.extend('$token[0]', '1 h')");
 	$do->($_) for 'BEGIN', "SELECT baton.ack('$token[0]')", 'COMMIT';

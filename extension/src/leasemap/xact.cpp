@@ -213,17 +213,23 @@ void publish_at_prepare() {
   LWLockRelease(shared->prepared_lock);
 }
 
+// The variable alone is not enough: what the commit waits for is kept by its assign hook.
+void set_sync(int value) {
+  synchronous_commit = value;
+  assign_synchronous_commit(value, nullptr);
+}
+
 // At PRE_COMMIT and not in the verb: a value set by the verb could be lowered later in the same transaction.
 void raise_sync() {
   if (needed_sync >= SYNCHRONOUS_COMMIT_LOCAL_FLUSH) ForceSyncCommit();
   if (needed_sync > synchronous_commit) {
     saved_sync = synchronous_commit;
-    synchronous_commit = needed_sync;
+    set_sync(needed_sync);
   }
 }
 
 void restore_sync() {
-  if (saved_sync >= 0) synchronous_commit = saved_sync;
+  if (saved_sync >= 0) set_sync(saved_sync);
   saved_sync = -1;
   needed_sync = SYNCHRONOUS_COMMIT_OFF;
 }

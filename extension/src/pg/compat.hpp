@@ -11,6 +11,7 @@ extern "C" {
 #endif
 #if PG_VERSION_NUM >= 160000
 #include "storage/relfilelocator.h"
+#include "utils/guc_hooks.h"
 #include "varatt.h"
 #endif
 }
