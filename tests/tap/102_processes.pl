@@ -9,7 +9,7 @@ use Test::More;
 
 # A launcher that died is started after 5 s by the postmaster; our own waits are short here.
 my $node = new_node(
-	'processes', conf => "max_worker_processes = 16\npg_baton.launcher_naptime = 100ms\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\n");
+	'processes', conf => "max_worker_processes = 16\npg_baton.launcher_naptime = 100ms\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\npg_baton.sweep_interval = 500ms\n");
 my $s = session($node);
 $s->query("SELECT baton.create_queue('q', backoff => '0 s', max_attempts => 1, lease => '1 s', min_lease => '100 ms', segment_bytes => 65536)");
 wait_for_workers($node, 'postgres') or BAIL_OUT('no workers');

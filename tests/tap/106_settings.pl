@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = new_node(
-	'settings', conf => "max_worker_processes = 16\nautovacuum = off\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\npg_baton.rotate_min_interval = 0\n");
+	'settings', conf => "max_worker_processes = 16\nautovacuum = off\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\npg_baton.rotate_min_interval = 0\npg_baton.sweep_interval = 500ms\n");
 my $admin = session($node, name => 'admin', options => '-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0');
 $admin->query($_) for 'CREATE ROLE shop LOGIN', 'GRANT USAGE, CREATE ON SCHEMA baton_queue TO shop';
 my $options = "backoff => '0 s', max_attempts => 1, lease => '1 h', min_lease => '100 ms', segments => 2, segment_bytes => 65536";
