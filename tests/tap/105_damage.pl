@@ -72,6 +72,7 @@ is($s->query("SELECT baton.drop_queue('lost', discard => true)"), 't', 'a lost s
 my $left = due('locked');
 my $l = session($node);
 $l->query($_) for 'BEGIN', "LOCK TABLE baton_data.q$id{locked}_0";
+ok(wait_until(sub { slurp_file($node->logfile) =~ /WARNING:.*step "sweep" failed: canceling statement due to lock timeout/ }, 'the mover'), 'a locked segment: the mover comes to it, and does not wait long');
 others_go_on('a locked segment');
 $l->query('ROLLBACK');
 ok(wait_until(sub { quarantined('locked', $left) }, 'the message'), 'a segment that was locked: its message, too, in the end');

@@ -10,7 +10,7 @@ use Test::More;
 
 my $node = new_node(
 	'settings', conf => "max_worker_processes = 16\nautovacuum = off\npg_baton.mover_naptime = 50ms\npg_baton.retention_naptime = 50ms\npg_baton.rotate_min_interval = 0\npg_baton.sweep_interval = 500ms\n");
-my $admin = session($node, name => 'admin', options => '-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0');
+my $admin = session($node, name => 'admin', options => '-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off');
 $admin->query($_) for 'CREATE ROLE shop LOGIN', 'GRANT USAGE, CREATE ON SCHEMA baton_queue TO shop';
 my $options = "backoff => '0 s', max_attempts => 1, lease => '1 h', min_lease => '100 ms', segments => 2, segment_bytes => 65536";
 session($node, user => 'shop')->query("SELECT baton.create_queue('q', $options)");
@@ -20,12 +20,12 @@ my $segment = $admin->query(q{SELECT 'baton_data.q' || value || '_' FROM baton.d
 # sessions of the application have longer ones, which a verb does not reach.
 my %hostile = (
 	statement_timeout => '20ms', lock_timeout => '1ms', idle_in_transaction_session_timeout => '20ms', default_transaction_isolation => 'serializable',
-	default_transaction_deferrable => 'on', synchronous_commit => 'off', search_path => 'nowhere', max_parallel_workers_per_gather => 8,
+	default_transaction_deferrable => 'on', default_transaction_read_only => 'on', synchronous_commit => 'off', search_path => 'nowhere', max_parallel_workers_per_gather => 8,
 	zero_damaged_pages => 'on', enable_seqscan => 'off', enable_indexscan => 'off', work_mem => '64kB', bytea_output => 'escape',
 	IntervalStyle => 'sql_standard', DateStyle => 'German');
 # a session is under this one while it is being opened already, on a machine that may be busy
 $hostile{transaction_timeout} = '500ms' if $admin->query("SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'") == 1;
-my %patient = map { $_ => '15s' } grep { /timeout/ } keys %hostile;
+my %patient = (default_transaction_read_only => 'off', map { $_ => '15s' } grep { /timeout/ } keys %hostile);
 my $patient = join ' ', '-c jit=off', map { "-c $_=$patient{$_}" } keys %patient;
 
 # work(NAME): a day of the queue, in a session of its owner's, with everything that the workers are for
@@ -121,7 +121,7 @@ ok(!$timed_out->(), 'no worker has met an error');
 
 # ---- without workers
 $_->quit for $admin, $w;
-$node->append_conf('postgresql.conf', "pg_baton.workers = off\ndefault_transaction_isolation = 'read committed'");
+$node->append_conf('postgresql.conf', "pg_baton.workers = off\ndefault_transaction_isolation = 'read committed'\ndefault_transaction_read_only = off");
 $node->restart;
 $admin = session($node, name => 'admin', options => $patient);
 is($admin->query("SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ '^pg_baton'"), 0, 'workers = off: none is there');
