@@ -9,11 +9,13 @@
 //   driver verbs  --queue small --queue deep --iterations N       latency of each verb, the queues taking turns
 //   driver phases --system ... --batch N --iterations N           WAL bytes per message and verb, one connection
 //   driver wake   --rate N --producers N --workers N --seconds S  commit of an enqueue to delivery at a waiting worker
+//   driver due    --loop wait|listen --queue Q --workers N --seconds S   how late after their due times messages are delivered
 //   driver flush  --seconds S                                     what one flushed commit costs here
 //
 // The server is the one that PGHOST, PGPORT, ... name.
 
 #include <libpq-fe.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
@@ -62,6 +64,18 @@ class Connection {
     std::int64_t ns = 0;
     in >> ns;
     return ns;
+  }
+
+  int socket() const { return PQsocket(c_.get()); }
+  void consume() { PQconsumeInput(c_.get()); }
+  // Is there a notification? All there are count as one.
+  bool notified() {
+    bool any = false;
+    while (PGnotify* n = PQnotifies(c_.get())) {
+      any = true;
+      PQfreemem(n);
+    }
+    return any;
   }
 
   Result exec(const std::string& sql) { return checked(PQexec(c_.get(), sql.c_str()), sql); }
@@ -591,6 +605,56 @@ int wake(const Options& options) {
   return 0;
 }
 
+// --- due -------------------------------------------------------------------------------------------------------
+
+// Sleeps until the server says something on this connection, at most so long. True if there was a notification.
+bool heard(Connection& c, int ms) {
+  if (c.notified()) return true;
+  pollfd p{c.socket(), POLLIN, 0};
+  if (poll(&p, 1, ms) > 0) c.consume();
+  return c.notified();
+}
+
+// Messages carry their due time, in seconds since 1970. Each worker takes what is there whenever wait, or a notification,
+// says so, and never otherwise.
+int due(const Options& options) {
+  constexpr const char* kTake = "SELECT extract(epoch FROM clock_timestamp()) - payload::text::float8 FROM baton.take($1, 20)";
+  const bool listens = options.loop == "listen";
+  std::vector<Latencies> late(static_cast<std::size_t>(options.workers));
+  std::atomic<std::int64_t> wakings{0}, early{0};
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.workers; i++) {
+    threads.emplace_back([&, i] {
+      Connection c;
+      c.exec("SET pg_baton.wait_recheck = '1h'");
+      if (listens) c.exec(std::string("LISTEN ") + c.run("SELECT baton.channel($1)", {options.queue()}).at(0, 0));
+      for (bool first = true; Clock::now() < end; first = false) {
+        if (!listens)
+          c.run("CALL baton.wait($1, '1 s')", {options.queue()});
+        else if (!first && !heard(c, 1000))
+          continue;
+        wakings++;
+        for (;;) {
+          const auto taken = c.run(kTake, {options.queue()});
+          if (taken.rows() == 0) break;
+          for (int row = 0; row < taken.rows(); row++) {
+            const double ms = 1000 * std::strtod(taken.at(row, 0), nullptr);
+            if (ms < 0) early++;
+            late[static_cast<std::size_t>(i)].add(ms);
+          }
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  Latencies all;
+  for (const auto& l : late) all.add(l);
+  std::printf("{\"late\":%s,\"early\":%lld,\"wakings\":%lld}\n", all.json().c_str(), static_cast<long long>(early),
+              static_cast<long long>(wakings));
+  return 0;
+}
+
 // --- flush -----------------------------------------------------------------------------------------------------
 
 // A transaction that writes a few bytes of WAL and nothing else, from one connection.
@@ -638,6 +702,7 @@ int main(int argc, char** argv) {
     if (options.mode == "verbs") return verbs(options);
     if (options.mode == "phases") return phases(options);
     if (options.mode == "wake") return wake(options);
+    if (options.mode == "due") return due(options);
     if (options.mode == "flush") return flush(options);
     throw std::runtime_error("no such mode: " + options.mode);
   } catch (const std::exception& e) {

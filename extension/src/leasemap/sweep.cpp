@@ -165,6 +165,8 @@ void sweep_lane(const Queue* queue, const Segment& segment, uint32 lane, bool fo
   for (int i = 0; i < st.due.count; i++) publish_timed(st.hint, st.key, st.due.items[i].at, st.due.items[i].range);
   result->next_at = Min(result->next_at, st.due.beyond);
   end_sweep(st.hint, st.key, st.now, resume, low_block, low_ordinal, result->next_at);
+  // The mover may have looked at the lane in between, when none of these times was known.
+  if (st.due.count > 0 || result->next_at != kNever) note_for_notify(MyDatabaseId, queue->id, kNotifyLook);
   sweep_done();
 }
 

@@ -17,8 +17,8 @@
 namespace baton {
 namespace {
 
-constexpr int64 kRoundBudget = 250 * 1000;     // then the mover's other steps have their turn
-constexpr int64 kStepBudget = 50 * 1000;       // of one transaction
+constexpr int64 kRoundBudget = 50 * 1000;      // then the mover's other steps have their turn
+constexpr int64 kStepBudget = 25 * 1000;       // of one transaction
 constexpr int kMostSettled = 500;              // in one transaction
 constexpr int kMostPages = 128;
 constexpr int64 kLockedRetry = USECS_PER_SEC;  // a row that plain SQL has locked

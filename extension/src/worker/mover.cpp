@@ -373,6 +373,8 @@ TimestampTz do_round(DueFinder* finder, bool* more, bool* prepared_open) {
       continue;
     }
     if (!sweep_one(run_in_worker, id, false)) note_failure(id);
+    // What it has found falls due at times that this round does not know.
+    *more = true;
     tend(more);
   }
   note_success(Step::kWake);
