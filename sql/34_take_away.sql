@@ -2,3 +2,8 @@
 CREATE FUNCTION baton.revoke(queue text, id bigint, failed boolean DEFAULT false, delay interval DEFAULT NULL, reason text DEFAULT NULL) RETURNS text
     AS 'MODULE_PATHNAME', 'baton_revoke' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE;
 COMMENT ON FUNCTION baton.revoke IS 'take a message away from its worker; acts at once, its token is refused from then on; returns the outcome';
+
+CREATE FUNCTION baton.reschedule(queue text, id bigint, delay interval DEFAULT NULL, not_before timestamptz DEFAULT NULL, reason text DEFAULT NULL)
+    RETURNS TABLE (state text, due timestamptz)
+    AS 'MODULE_PATHNAME', 'baton_reschedule' LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION baton.reschedule IS 'change when a message that nobody holds is due, in the caller''s transaction';

@@ -77,6 +77,8 @@ $$
   SELECT baton.pause('orders');     SELECT baton.resume('orders');
   SELECT baton.fence('orders');                                    -- kill every token at once
   SELECT baton.revoke('orders', 42);                               -- take one from its worker
+  SELECT r.* FROM baton_queue.orders o, baton.reschedule('orders', o.id, '0 s') r
+    WHERE o.state = 'scheduled';                                   -- what waits: now
   SELECT baton.adopt('orders');                                    -- this copy is meant to work
   SELECT baton.activate('orders');                                 -- replicated work is ready
   SELECT * FROM baton.replay('orders', from_time => '2026-11-30 08:00');              -- dry run
@@ -86,7 +88,8 @@ $$
   SELECT * FROM baton.check('orders');                             -- no row: sound
   SELECT * FROM baton.uninstall();                                 -- what it would drop: all
 
-create_queue needs CREATE on schema baton_queue; revoke, DELETE on the queue's view;
+create_queue needs CREATE on schema baton_queue; revoke and reschedule, DELETE on the queue's
+view;
 uninstall, ownership of the extension; the others, ownership of the queue's view.
 $$
     WHEN 'views' THEN $$

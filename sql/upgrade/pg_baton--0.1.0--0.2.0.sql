@@ -131,5 +131,6 @@ REVOKE ALL ON FUNCTION baton_internal.uninstall_plan() FROM PUBLIC;
 ALTER TABLE baton_data.evidence REPLICA IDENTITY FULL;
 
 @create FUNCTION baton.revoke
+@create FUNCTION baton.reschedule
 
 @replace FUNCTION baton.help

@@ -39,6 +39,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('quarantined', 'queue text', 'TABLE(id bigint, quarantined_at timestamptz, cause text, reason text, worker text, generation bigint, failures integer, message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz, error jsonb, headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)'),
     ('release', 'token text, delay interval, reason text, failed boolean, error jsonb', 'TABLE(state text, not_before timestamptz, failures integer)'),
     ('replay', 'queue text, from_time timestamptz, until_time timestamptz, message_class text, routing_key text, ids bigint[], dry_run boolean, rate integer, max_items integer, reason text', 'TABLE(messages bigint, bytes bigint, oldest timestamptz, newest timestamptz, last_due timestamptz, was_dry_run boolean)'),
+    ('reschedule', 'queue text, id bigint, delay interval, not_before timestamptz, reason text', 'TABLE(state text, due timestamptz)'),
     ('resume', 'queue text', 'void'),
     ('retained', 'queue text, from_time timestamptz, until_time timestamptz, ids bigint[], max_items integer', 'TABLE(id bigint, settled_at timestamptz, drop_at timestamptz, worker text, generation bigint, failures integer, message_id text, routing_key text, message_class text, priority integer, enqueued_at timestamptz, headers jsonb, payload_ref text, payload jsonb, payload_bytes bytea)'),
     ('revoke', 'queue text, id bigint, failed boolean, delay interval, reason text', 'text'),

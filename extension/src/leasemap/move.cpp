@@ -2,6 +2,7 @@
 // would race with an acknowledgement (protocol rule 29). A settlement in progress is left alone.
 #include "move.hpp"
 
+#include "../pg/clock.hpp"
 #include "../pg/debug_point.hpp"
 #include "../pg/xid_status.hpp"
 #include "resolve.hpp"
@@ -106,6 +107,9 @@ void envelope_from_row(Relation heap, HeapTuple row, const Slot& slot, int failu
   if (due != 0) {
     e->values[kRowNotBefore] = TimestampTzGetDatum(due);
     e->nulls[kRowNotBefore] = false;
+  } else if (!e->nulls[kRowNotBefore] && DatumGetTimestampTz(e->values[kRowNotBefore]) > clock_now()) {
+    // Due earlier than it was: a map that is rebuilt from the rows must not wait for the old time.
+    e->nulls[kRowNotBefore] = true;
   }
 }
 

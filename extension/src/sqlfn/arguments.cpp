@@ -27,6 +27,35 @@ int64 interval_argument(const char* field, const Interval* value, int64 min_us, 
   return total;
 }
 
+void check_timestamp(const char* field, TimestampTz t) {
+  if (TIMESTAMP_NOT_FINITE(t))
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be finite", field)));
+}
+
+TimestampTz due_argument(const Interval* delay, const TimestampTz* not_before, TimestampTz now, int64 max_delay) {
+  if (delay && not_before)
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("delay and not_before are both given"), errhint("Pass one of them.")));
+  if (delay) {
+    int64 us = interval_argument("delay", delay, 0, max_delay);
+    return us > 0 ? now + us : 0;
+  }
+  if (!not_before) return 0;
+  check_timestamp("not_before", *not_before);
+  if (*not_before <= now) return 0;
+  if (*not_before - now > max_delay)
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("not_before is too far in the future"),
+                    errdetail("It is %s; the queue's max_delay allows up to %s.", pstrdup(timestamptz_to_str(*not_before)),
+                              pstrdup(timestamptz_to_str(now + max_delay)))));
+  return *not_before;
+}
+
+void check_expiry(TimestampTz expires_at, TimestampTz due, TimestampTz now) {
+  if (expires_at > now && expires_at > due) return;
+  ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expires_at is not after the time from which the message may be claimed"),
+                  errdetail("It is %s; the message may be claimed from %s.", pstrdup(timestamptz_to_str(expires_at)),
+                            pstrdup(timestamptz_to_str(due != 0 ? due : now)))));
+}
+
 void check_text_length(const char* field, const text* value, int max_bytes) {
   int n = static_cast<int>(VARSIZE_ANY_EXHDR(value));
   if (n > max_bytes)

@@ -9,6 +9,12 @@ namespace baton {
 // Microseconds of an interval without months. NULL interval: fallback. Negative, or above max: 22023.
 int64 interval_argument(const char* field, const Interval* value, int64 min_us, int64 max_us);
 
+// When a message is due, from delay or not_before (nullptr: not given): 0 for at once, which times that have passed are.
+TimestampTz due_argument(const Interval* delay, const TimestampTz* not_before, TimestampTz now, int64 max_delay);
+void check_timestamp(const char* field, TimestampTz t);  // finite
+// The message's expiry must be after the time from which it may be claimed; due 0: from now on.
+void check_expiry(TimestampTz expires_at, TimestampTz due, TimestampTz now);
+
 // A text argument as given; at most max_bytes.
 void check_text_length(const char* field, const text* value, int max_bytes);
 

@@ -19,11 +19,6 @@ void check_size(const char* field, Datum value, int max_bytes) {
                     errhint("Store large content elsewhere and pass its address as payload_ref.")));
 }
 
-void check_timestamp(const char* field, TimestampTz t) {
-  if (TIMESTAMP_NOT_FINITE(t))
-    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be finite", field)));
-}
-
 void set_text(Envelope* e, int column, text* value) {
   e->nulls[column] = value == nullptr;
   e->values[column] = PointerGetDatum(value);
@@ -67,29 +62,10 @@ void make_envelope(const Queue* queue, const EnvelopeInput& in, TimestampTz now,
     e->values[kRowHeaders] = in.headers;
     e->nulls[kRowHeaders] = false;
   }
-  if (in.delay && in.has_not_before)
-    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("delay and not_before are both given"), errhint("Pass one of them.")));
-  e->due = 0;
-  if (in.delay) {
-    int64 us = interval_argument("delay", in.delay, 0, queue->max_delay);
-    if (us > 0) e->due = now + us;
-  }
-  if (in.has_not_before) {
-    check_timestamp("not_before", in.not_before);
-    if (in.not_before > now) {
-      if (in.not_before - now > queue->max_delay)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("not_before is too far in the future"),
-                        errdetail("It is %s; the queue's max_delay allows up to %s.", pstrdup(timestamptz_to_str(in.not_before)),
-                                  pstrdup(timestamptz_to_str(now + queue->max_delay)))));
-      e->due = in.not_before;
-    }
-  }
+  e->due = due_argument(in.delay, in.has_not_before ? &in.not_before : nullptr, now, queue->max_delay);
   if (in.has_expires_at) {
     check_timestamp("expires_at", in.expires_at);
-    if (in.expires_at <= now || (e->due != 0 && in.expires_at <= e->due))
-      ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expires_at is not after the time from which the message may be claimed"),
-                      errdetail("It is %s; the message may be claimed from %s.", pstrdup(timestamptz_to_str(in.expires_at)),
-                                pstrdup(timestamptz_to_str(e->due != 0 ? e->due : now)))));
+    check_expiry(in.expires_at, e->due, now);
     e->values[kRowExpiresAt] = TimestampTzGetDatum(in.expires_at);
     e->nulls[kRowExpiresAt] = false;
   }
