@@ -14,9 +14,6 @@
 //
 // The server is the one that PGHOST, PGPORT, ... name.
 
-#include <libpq-fe.h>
-#include <poll.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -32,76 +29,12 @@
 #include <thread>
 #include <vector>
 
-namespace {
+#include "driver.hpp"
 
-using Clock = std::chrono::steady_clock;
+namespace {
 
 constexpr std::size_t kPayloadBytes = 200;
 constexpr const char* kLeaseS = "300";
-
-// --- connection ------------------------------------------------------------------------------------------------
-
-class Result {
- public:
-  explicit Result(PGresult* r) : r_(r, PQclear) {}
-  int rows() const { return PQntuples(r_.get()); }
-  bool is_null(int row, int column) const { return PQgetisnull(r_.get(), row, column) != 0; }
-  const char* at(int row, int column) const { return PQgetvalue(r_.get(), row, column); }
-
- private:
-  std::unique_ptr<PGresult, decltype(&PQclear)> r_;
-};
-
-class Connection {
- public:
-  Connection() : c_(PQconnectdb("application_name=baton_bench"), PQfinish) {
-    if (PQstatus(c_.get()) != CONNECTION_OK) throw std::runtime_error(PQerrorMessage(c_.get()));
-  }
-
-  // What the server process behind this connection has spent on a CPU; 0 where that cannot be read.
-  std::int64_t server_cpu_ns() const {
-    std::ifstream in("/proc/" + std::to_string(PQbackendPID(c_.get())) + "/schedstat");
-    std::int64_t ns = 0;
-    in >> ns;
-    return ns;
-  }
-
-  int socket() const { return PQsocket(c_.get()); }
-  void consume() { PQconsumeInput(c_.get()); }
-  // Is there a notification? All there are count as one.
-  bool notified() {
-    bool any = false;
-    while (PGnotify* n = PQnotifies(c_.get())) {
-      any = true;
-      PQfreemem(n);
-    }
-    return any;
-  }
-
-  Result exec(const std::string& sql) { return checked(PQexec(c_.get(), sql.c_str()), sql); }
-
-  // Prepares the statement at its first use; SQL text is its key.
-  Result run(const char* sql, std::initializer_list<const char*> parameters = {}) {
-    auto [it, is_new] = names_.try_emplace(sql, "s" + std::to_string(names_.size()));
-    if (is_new) checked(PQprepare(c_.get(), it->second.c_str(), sql, 0, nullptr), sql);
-    return checked(PQexecPrepared(c_.get(), it->second.c_str(), static_cast<int>(parameters.size()),
-                                  parameters.begin(), nullptr, nullptr, 0),
-                   sql);
-  }
-
- private:
-  Result checked(PGresult* r, const std::string& sql) {
-    Result result(r);
-    const ExecStatusType status = PQresultStatus(r);
-    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-      throw std::runtime_error(std::string(PQresultErrorMessage(r)) + "  in: " + sql);
-    }
-    return result;
-  }
-
-  std::unique_ptr<PGconn, decltype(&PQfinish)> c_;
-  std::map<std::string, std::string> names_;
-};
 
 // --- the two queues --------------------------------------------------------------------------------------------
 
@@ -147,29 +80,6 @@ struct Options {
 
   const Statements& statements() const { return system == "textbook" ? kTextbook : kBaton; }
   const char* queue() const { return queues.empty() ? "bench" : queues.front().c_str(); }
-};
-
-double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
-double ms_between(Clock::time_point a, Clock::time_point b) { return 1000 * seconds_between(a, b); }
-
-class Latencies {
- public:
-  void add(double ms) { ms_.push_back(ms); }
-  void add(const Latencies& other) { ms_.insert(ms_.end(), other.ms_.begin(), other.ms_.end()); }
-  std::string json() {
-    std::sort(ms_.begin(), ms_.end());
-    char text[160];
-    std::snprintf(text, sizeof text, "{\"count\":%zu,\"p50_ms\":%.4f,\"p90_ms\":%.4f,\"p99_ms\":%.4f,\"max_ms\":%.4f}",
-                  ms_.size(), quantile(0.5), quantile(0.9), quantile(0.99), quantile(1));
-    return text;
-  }
-
- private:
-  double quantile(double q) const {
-    if (ms_.empty()) return 0;
-    return ms_[std::min(ms_.size() - 1, static_cast<std::size_t>(q * static_cast<double>(ms_.size())))];
-  }
-  std::vector<double> ms_;
 };
 
 std::string number(double value) {
@@ -605,56 +515,6 @@ int wake(const Options& options) {
   return 0;
 }
 
-// --- due -------------------------------------------------------------------------------------------------------
-
-// Sleeps until the server says something on this connection, at most so long. True if there was a notification.
-bool heard(Connection& c, int ms) {
-  if (c.notified()) return true;
-  pollfd p{c.socket(), POLLIN, 0};
-  if (poll(&p, 1, ms) > 0) c.consume();
-  return c.notified();
-}
-
-// Messages carry their due time, in seconds since 1970. Each worker takes what is there whenever wait, or a notification,
-// says so, and never otherwise.
-int due(const Options& options) {
-  constexpr const char* kTake = "SELECT extract(epoch FROM clock_timestamp()) - payload::text::float8 FROM baton.take($1, 20)";
-  const bool listens = options.loop == "listen";
-  std::vector<Latencies> late(static_cast<std::size_t>(options.workers));
-  std::atomic<std::int64_t> wakings{0}, early{0};
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
-  std::vector<std::thread> threads;
-  for (int i = 0; i < options.workers; i++) {
-    threads.emplace_back([&, i] {
-      Connection c;
-      c.exec("SET pg_baton.wait_recheck = '1h'");
-      if (listens) c.exec(std::string("LISTEN ") + c.run("SELECT baton.channel($1)", {options.queue()}).at(0, 0));
-      for (bool first = true; Clock::now() < end; first = false) {
-        if (!listens)
-          c.run("CALL baton.wait($1, '1 s')", {options.queue()});
-        else if (!first && !heard(c, 1000))
-          continue;
-        wakings++;
-        for (;;) {
-          const auto taken = c.run(kTake, {options.queue()});
-          if (taken.rows() == 0) break;
-          for (int row = 0; row < taken.rows(); row++) {
-            const double ms = 1000 * std::strtod(taken.at(row, 0), nullptr);
-            if (ms < 0) early++;
-            late[static_cast<std::size_t>(i)].add(ms);
-          }
-        }
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  Latencies all;
-  for (const auto& l : late) all.add(l);
-  std::printf("{\"late\":%s,\"early\":%lld,\"wakings\":%lld}\n", all.json().c_str(), static_cast<long long>(early),
-              static_cast<long long>(wakings));
-  return 0;
-}
-
 // --- flush -----------------------------------------------------------------------------------------------------
 
 // A transaction that writes a few bytes of WAL and nothing else, from one connection.
@@ -702,7 +562,7 @@ int main(int argc, char** argv) {
     if (options.mode == "verbs") return verbs(options);
     if (options.mode == "phases") return phases(options);
     if (options.mode == "wake") return wake(options);
-    if (options.mode == "due") return due(options);
+    if (options.mode == "due") return due(options.queue(), options.loop == "listen", options.workers, options.seconds);
     if (options.mode == "flush") return flush(options);
     throw std::runtime_error("no such mode: " + options.mode);
   } catch (const std::exception& e) {

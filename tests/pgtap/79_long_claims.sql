@@ -2,7 +2,7 @@
 -- if nothing had happened; when they are over, the messages go back to their queue. Nothing is counted twice.
 \ir prelude.psql
 
-SELECT plan(82);
+SELECT plan(91);
 SELECT baton.create_queue('q', segments => 2, segment_bytes => 65536, lease => '30 s', backoff => '0', max_attempts => 3) \gset
 SELECT baton.create_queue('other', segments => 2, segment_bytes => 65536) \gset
 CREATE FUNCTION fill(queue text, n integer) RETURNS bigint LANGUAGE sql AS $$
@@ -169,6 +169,27 @@ SELECT ok(baton.drop_queue('dropped', discard => true), 'until it is discarded')
 SELECT is((SELECT count(*) FROM baton_data.long_0 WHERE queue_id = :dropped) + (SELECT count(*) FROM baton_data.long_1 WHERE queue_id = :dropped), 0, 'their rows are gone');
 SELECT is((SELECT count(*) FROM long_slot WHERE key_hash = :dropped AND resolved <> 'gone'), 0, 'and their slots are settled');
 SELECT is(settle1(tok('dropped1')), 'stale_epoch', 'their tokens are refused');
+
+-- messages that expire: a live claim goes on, and afterwards they are expired and not ready
+SELECT baton.create_queue('mortal', segments => 2, segment_bytes => 65536, backoff => '0') \gset
+SELECT count(*) FROM baton.enqueue_batch('mortal', '{1,2,3,4,5}', expires_ats => ARRAY[clock_timestamp() + '10 min']) \g /dev/null
+INSERT INTO held SELECT 'mortal' || row_number() OVER (ORDER BY c.id), c FROM baton.claim('mortal', 'w', 5, '1 h') c;
+CALL make_long('mortal', 1);
+SELECT is(in_long('mortal'), 6, 'claims of messages that expire move as well');
+SELECT (h('mortal5')).id AS last \gset
+SET pg_baton.clock_offset = 601000;
+CALL baton.maintain('mortal');
+SELECT is(in_long('mortal'), 6, 'and live on when their time has come');
+SELECT is(settle1(tok('mortal2')), 'acked', 'acknowledged');
+SELECT is((SELECT state FROM baton.release(tok('mortal3'), '0')), 'expired', 'released: over');
+SELECT is((SELECT outcome FROM baton.hand_back(ARRAY[tok('mortal4')])), 'handed_back', 'handed back');
+SELECT is((SELECT ready || ' ' || expired FROM baton.queue_stats WHERE queue = 'mortal'), '0 1', 'that one is not ready');
+SET pg_baton.clock_offset = 3601000;
+CALL baton.maintain('mortal');
+SELECT is((SELECT count(*) FROM baton_queue.mortal WHERE expires_at IS NOT NULL), 0, 'at the end of the lease the last one is gone');
+SELECT is(state_of('mortal', :last), 'gone', 'as it should');
+RESET pg_baton.clock_offset;
+SELECT sound('mortal');
 
 -- one bad token in a batch
 SELECT is((SELECT string_agg(outcome, ' ' ORDER BY ord) FROM baton.settle(ARRAY[tok('q1'), tok('private1'), tok('dropped1'), tok('strict1'), NULL], '{ack,ack,ack,ack,ack}')),

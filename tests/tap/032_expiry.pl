@@ -46,8 +46,28 @@ ok(wait_until(sub { in_queue('held') == 0 }, 'the mover to look again'), 'swept 
 $t->query('COMMIT');
 ok(wait_until(sub { counted('held') == 3 }, 'the mover to look again'), 'and when its enqueue commits');
 
+# a claim that has looked at the message and not taken it yet when its time comes
+my $gate = session($node);
+$gate->query('SELECT FROM pg_advisory_lock(47728, 1)');
+for my $verb ("claim('gap', max_items => 5)", "take('gap', 5)")
+{
+	$s->query("SELECT baton.create_queue('gap', backoff => '0 s', if_not_exists => true)");
+	$s->query("SELECT baton.enqueue('gap', '1', expires_at => clock_timestamp() + '1 s')");
+	$s->query("SELECT baton.enqueue('gap', '2')");
+	$t->query("SET pg_baton.debug_point = 'claim-looked:wait'");
+	$t->send("SELECT payload FROM baton.$verb");
+	ok(wait_until(sub { $s->query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1 }, 'the claim to stop'), "$verb: looked");
+	ok(wait_until(sub { $s->query('SELECT coalesce(min(expires_at) < clock_timestamp(), true) FROM baton_queue.gap') eq 't' }, 'its time'), 'expired meanwhile');
+	$gate->query('SELECT FROM pg_advisory_unlock(47728, 1)');
+	is($t->answer->rows, '2', "$verb: not handed out");
+	$t->query('RESET pg_baton.debug_point');
+	$gate->query('SELECT FROM pg_advisory_lock(47728, 1)');
+	ok(wait_until(sub { $s->query("SELECT count(*) FROM baton_queue.gap WHERE expires_at IS NOT NULL") == 0 }, 'the mover to sweep'), 'swept');
+}
+$gate->quit;
+
 # nothing of what the mover knows is needed
-my $left = enqueue('q', 300, '2 s');
+my $left = enqueue('q', 300, '1 s');
 is($s->query(q{SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'pg_baton mover'}), 1, 'the mover is ended');
 ok(wait_until(sub { in_queue('q') == 2000 }, 'the next mover to sweep'), 'the next one finds what was there');
 
@@ -87,7 +107,7 @@ for my $policy (qw(drop keep))
 # ---- a map as 0.1.0 made it: its slots do not say that their messages expire
 $s->query("SELECT baton.create_queue('old')");
 $s->query("SELECT baton.enqueue('old', '0')");
-enqueue('old', 200, '4 s');
+enqueue('old', 200, '2 s');
 my $map = BatonPages::file_of($node, $s->query("SELECT 'baton_data.q' || value || '_0_map' FROM baton.describe_queue('old') WHERE option = 'id'"));
 $s->quit;
 $node->stop;
