@@ -25,12 +25,19 @@ release_of() {
   esac
 }
 
+mirrors_of_apt() { apt-get indextargets --format '$(LABEL) $(REPO_URI)' | sed -n 's,^Debian \([a-z+]*://.*[^/]\)/*$,\1,p'; }
+
 mirror() {
   local found=${DEBIAN_MIRROR:-}
   if [ -z "$found" ] && command -v apt-get >/dev/null; then
-    found=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | sed -n 's,^Debian \([a-z+]*://.*[^/]\)/*$,\1,p' | head -n 1)
+    found=$(mirrors_of_apt | head -n 1)
+    # whose a source is, is known once its lists are there
+    if [ -z "$found" ]; then
+      apt-get update -q >&2 || true
+      found=$(mirrors_of_apt | head -n 1)
+    fi
   fi
-  [ -n "$found" ] || die "apt's sources name no Debian mirror ('apt-get update' may be due): set DEBIAN_MIRROR"
+  [ -n "$found" ] || die "apt's sources name no Debian mirror: set DEBIAN_MIRROR"
   printf '%s\n' "$found"
 }
 
