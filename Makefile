@@ -13,7 +13,7 @@ BATON_VERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(EXTEN
 SUPPORT        = tests/support
 export PG_CONFIG ?= pg_config
 
-DEV_GOALS = help setup demo demo-pinned bench bench-pinned bench-later bench-due server server-stop check lint core-test client-test \
+DEV_GOALS = help setup demo demo-pinned bench bench-pinned bench-later bench-due bench-pressure server server-stop check lint core-test client-test \
             drivers docs model pgtap isolation tap dist sanitize sanitize-server
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
 CHECK_MAJORS = check-pg15 check-pg17 check-pg18 check-pg19
@@ -65,6 +65,11 @@ bench-later:
 bench-due:
 	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name due -- perl bench/due.pl $(BENCH_ARGS)
+
+#: bench-pressure disk, dead rows and claims under a pinned snapshot, ten minutes (BENCH_ARGS="--seconds N --standby off")
+bench-pressure:
+	@$(SUPPORT)/setup.sh base
+	@$(SUPPORT)/with_server.sh --name pressure -- perl bench/pressure.pl $(BENCH_ARGS)
 
 #: server         leave a throwaway cluster running, print the exports for it on standard output
 server:
