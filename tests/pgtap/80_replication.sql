@@ -5,7 +5,7 @@
 -- Our workers in both databases, and those of the replication
 SELECT current_setting('wal_level') = 'logical' AND current_setting('max_worker_processes')::int >= 16 AS logical \gset
 \if :logical
-SELECT plan(25);
+SELECT plan(27);
 SELECT baton.create_queue('q', replicable => true, segments => 2) \gset
 SELECT current_database() AS here, current_database() || '_x' AS publisher \gset
 SELECT format('CREATE DATABASE %I', :'publisher') \gexec
@@ -53,6 +53,14 @@ END $$;
 CALL until_gone(3);
 SELECT is((SELECT count(*)::int FROM baton_queue.q), 3, 'and go from here');
 
+-- one that expires is not this side's to remove
+\set sent `psql -X -A -t -q -d "$PGTAP_OTHER" -c "SELECT count(*) FROM baton.enqueue('q', '7', expires_at => clock_timestamp() + '1 day')"`
+CALL until_rows(4);
+SET pg_baton.clock_offset = 172800000;
+CALL baton.maintain('q');
+SELECT is((SELECT string_agg(state, ',') FROM baton_queue.q WHERE expires_at IS NOT NULL), 'foreign', 'what expires is left to the publisher');
+RESET pg_baton.clock_offset;
+
 -- this side takes over
 SELECT format('ALTER SUBSCRIPTION %I DISABLE', :'publisher') \gexec
 SELECT format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', :'publisher') \gexec
@@ -60,11 +68,15 @@ SELECT format('DROP SUBSCRIPTION %I', :'publisher') \gexec
 \set dropped `psql -X -A -t -q -d "$PGTAP_OTHER" -v ON_ERROR_STOP=1 -c "DO \$\$ BEGIN FOR i IN 1..3000 LOOP EXIT WHEN NOT (SELECT active FROM pg_replication_slots WHERE slot_name = '$PGTAP_OTHER'); PERFORM pg_sleep(0.01); END LOOP; END \$\$" -c "SELECT count(pg_drop_replication_slot('$PGTAP_OTHER'))"`
 SELECT cmp_ok(baton.activate('q'), '>=', 3::bigint, 'activated');
 SELECT is((SELECT string_agg(DISTINCT state, ',') FROM baton_queue.q), 'ready', 'ready');
+SET pg_baton.clock_offset = 172800000;
+CALL baton.maintain('q');
+SELECT is((SELECT count(*)::int FROM baton_queue.q WHERE expires_at IS NOT NULL), 0, 'and then removes what has expired');
+RESET pg_baton.clock_offset;
 SELECT results_eq('SELECT payload::int, generation, failures FROM baton.claim(''q'', max_items => 10)', 'VALUES (3, 1::bigint, 0), (4, 1, 0), (5, 1, 0)', 'handed out');
 SELECT is(baton.fence('q'), 3::bigint, 'like any other');
 SELECT is((SELECT count(*)::int FROM baton.take('q', 10)), 3, 'and settled');
 SELECT is(baton.activate('q'), 0::bigint, 'nothing is left to activate');
-SELECT is((SELECT id FROM baton.enqueue('q', '6')), 6, 'its own messages go on above theirs');
+SELECT is((SELECT id FROM baton.enqueue('q', '6')), 7, 'its own messages go on above theirs');
 SELECT is((SELECT payload::int FROM baton.take('q')), 6, 'and are handed out');
 SELECT sound('q');
 SELECT format('DROP DATABASE %I WITH (FORCE)', :'publisher') \gexec
