@@ -35,6 +35,8 @@ wanted() {
     cmake pkg-config doctest-dev libpqxx-dev libcli11-dev nlohmann-json3-dev python3-psycopg python3-psycopg2
   # one test tries it on segments, and does without it where it is not to be had
   if apt-cache show "postgresql-$major-repack" >/dev/null 2>&1; then echo "postgresql-$major-repack"; fi
+  # libpq of 19 names it to pkg-config, and its package does not ask for it
+  if [ "$major" -ge 19 ]; then echo libcurl4-openssl-dev; fi
   if [ "$profile" = all ]; then printf '%s\n' spin gnuplot-nox; else echo ccache; fi
   # whoever has node and npm from elsewhere keeps them
   command -v node >/dev/null || echo nodejs
