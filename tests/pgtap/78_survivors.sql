@@ -2,7 +2,7 @@
 -- needed, when it is worth it, and never at the message's expense.
 \ir prelude.psql
 
-SELECT plan(48);
+SELECT plan(50);
 SELECT current_database() AS database \gset
 \setenv PGTAP_DATABASE :database
 CREATE FUNCTION fill(queue text, n integer) RETURNS bigint LANGUAGE sql AS $$
@@ -69,8 +69,24 @@ SELECT is((SELECT string_agg(DISTINCT generation || ' ' || failures, ',') FROM l
 RESET pg_baton.clock_offset;
 SELECT sound('q');
 
--- the fence grows with each move, in whatever order the segments were truncated
+-- the fence grows with each move, in whatever order the segments were truncated: the one that was emptied first is the next
 SELECT is((SELECT epoch > (SELECT max(fence >> 32) FROM survivor) FROM baton.segments WHERE queue = 'q' AND state = 'writing'), true, 'a segment that is opened later has a greater epoch');
+SELECT baton.create_queue('order', segments => 3, segment_bytes => 65536, lease => '1 s') \gset
+SELECT fill('order', 300) \g /dev/null
+CREATE TEMP TABLE many AS SELECT token FROM baton.claim('order', 'w', 30, '1 h');
+SELECT fill('order', 300) \g /dev/null
+SELECT fill('order', 300) \g /dev/null
+SELECT count(*) FROM baton.take('order', 1000) \g /dev/null
+SET pg_baton.clock_offset = '2 s';
+CALL until('order', 'ring(''order'') = ''draining empty writing''');
+SELECT is(ring('order'), 'draining empty writing', 'the second of three is emptied first');
+SELECT baton.ack_batch((SELECT array_agg(token) FROM many)) \g /dev/null
+SET pg_baton.clock_offset = '2 h';
+CALL until('order', 'ring(''order'') = ''empty empty writing''');
+RESET pg_baton.clock_offset;
+SELECT fill('order', 300) \g /dev/null
+SELECT fill('order', 1) \g /dev/null
+SELECT is((SELECT string_agg(state, ' ' ORDER BY epoch) FROM baton.segments WHERE queue = 'order'), 'draining writing empty', 'and written before it');
 
 -- a lease that has ended
 SELECT baton.create_queue('lapsed', segments => 2, segment_bytes => 65536, backoff => '0', max_attempts => 2) \gset

@@ -37,7 +37,7 @@ BEGIN
     COMMIT;
     PERFORM count(*) FROM baton.take(queue, 1000);
     COMMIT;
-    CALL until(queue, format('in_long(%L) = %s', queue, n));
+    CALL until(queue, format('in_long(%L) >= %s', queue, n));
 END $$;
 CREATE FUNCTION settle1(token text, verdict text = 'ack') RETURNS text LANGUAGE sql AS $$ SELECT outcome FROM baton.settle(ARRAY[token], ARRAY[verdict]) $$;
 

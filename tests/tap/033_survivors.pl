@@ -174,7 +174,14 @@ my $later = 'SELECT sum(pg_table_size(format($$baton_data.later_%s$$, n)::regcla
 cmp_ok($s->query($later), '>', 2000000, 'three thousand messages are due in two hours');
 $node->safe_psql('postgres', "ALTER SYSTEM SET pg_baton.clock_offset = '2h'");
 $node->reload;
+wait_until(sub { $s->query('SHOW pg_baton.clock_offset') eq '2h' }, 'the clock');
+$s->query("SELECT baton.hold_rotation('1 h', 'room')");
 ok(wait_until(sub { $s->query("SELECT count(*) FROM baton_internal.later_message") == 0 }, 'the mover'), 'they come due');
+my $rounds = q{SELECT runs FROM baton_internal.worker_status() WHERE worker = 'retention' AND step = 'shared tables'};
+my $seen = $s->query($rounds);
+wait_until(sub { $s->query($rounds) > $seen + 5 }, 'some rounds');
+cmp_ok($s->query($later), '>', 2000000, 'while any queue holds rotation nothing that all share is truncated');
+$s->query("SELECT baton.hold_rotation('0', 'room')");
 ok(wait_until(sub { $s->query($later) < 1000000 }, 'the truncation'), 'and the bucket that they were in is reclaimed');
 is($s->query("SELECT count(*) FROM baton_queue.long"), 3000, 'all are there');
 is_sound($node, 'long');

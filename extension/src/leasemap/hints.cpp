@@ -169,7 +169,7 @@ void load_lane_hint(LaneHint* h, const LaneKey& key, const LaneLoad& load) {
   Held held = hold(h, key);
   if (!held.ok) return;
   if (!h->loaded) {
-    if (load.epoch > h->epoch) h->epoch = load.epoch;  // opened since it was read
+    h->epoch = load.epoch;
     if (load.open_seq > h->open_seq) h->open_seq = load.open_seq;
     if (load.map_lanes > h->map_lanes) h->map_lanes = load.map_lanes;
     // The frontier starts at the bottom: what was offered before the hints were lost is looked at once more.
@@ -254,11 +254,10 @@ void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes) {
   SpinLockRelease(&h->lock);
 }
 
-void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq, uint64 epoch) {
+void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq) {
   Held held = hold(h, key);
   if (!held.ok) return;
   if (open_seq > h->open_seq) h->open_seq = open_seq;
-  if (epoch > h->epoch) h->epoch = epoch;
   SpinLockRelease(&h->lock);
 }
 

@@ -110,7 +110,7 @@ bool view_lane_hint(LaneHint* h, const LaneKey& key, LaneView* out);
 void hint_appended(LaneHint* h, const LaneKey& key, BlockNumber tail_block, BlockNumber page_block, uint32 page_ordinal, uint16 page_count,
                    bool expires);
 void hint_lane_count(LaneHint* h, const LaneKey& key, uint32 lanes);
-void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq, uint64 epoch);
+void hint_opened(LaneHint* h, const LaneKey& key, uint64 open_seq);
 
 // ---- messages that expire
 // Asks the mover to look through the whole lane for them.

@@ -28,8 +28,7 @@ uint64 next_epoch();
 void init_meta_page(Page page, uint64 epoch);
 // Makes the metapage at block 0 of an empty map.
 void create_meta(Relation map);
-// Opens a segment for writing, as number open_seq, and tells its hints. False if it was open already. It gets a new epoch:
-// a message that is moved forward is claimed there under a greater one than before, whatever the order of truncations.
+// Opens a segment for writing, as number open_seq. False if it was open already.
 bool open_map(Relation map, uint64 open_seq);
 // Notes the transaction that truncated this segment without waiting for the horizon.
 void set_guard_xid(Relation map, uint64 full_xid);

@@ -1,10 +1,8 @@
 // The metapage: format version, epoch, place in the ring's order, directory of lanes. Read when a lane's hints are made,
 // changed when a page is added, a segment is opened or truncated: never on the hot path.
-#include "../core/lane.hpp"
 #include "../pg/clock.hpp"
 #include "../pg/errors.hpp"
 #include "../pg/queue.hpp"
-#include "../pg/shmem.hpp"
 #include "map.hpp"
 
 namespace baton {
@@ -109,44 +107,25 @@ int list_lanes(Relation map, LaneDirectoryEntry* out, int max) {
   return n;
 }
 
-// Logs bytes [from, to) of the metapage, which have just been changed.
-static void log_meta(Relation map, Buffer buf, const void* from, const void* to) {
-  char* page = BufferGetPage(buf);
-  Fragment f{static_cast<uint16>(static_cast<const char*>(from) - page), static_cast<uint16>(static_cast<const char*>(to) - static_cast<const char*>(from))};
-  map_log(map, buf, &f, 1);
-}
-
-bool open_map(Relation map, uint64 open_seq) {
-  uint64 epoch = next_epoch();
+// Changes one 8-byte field of the metapage and logs it.
+static bool set_meta_field(Relation map, uint64 MapMeta::*field, uint64 value, bool only_if_zero) {
   Buffer buf = lock_meta(map, BUFFER_LOCK_EXCLUSIVE);
-  MapMeta* meta = map_meta(BufferGetPage(buf));
-  bool open = meta->open_seq == 0;
-  if (open) {
-    // Where a slot is there already (plain SQL, replication), tokens with the old epoch may be as well.
-    if (meta->lane_count > 0) epoch = meta->epoch;
+  Page page = BufferGetPage(buf);
+  uint64* target = &(map_meta(page)->*field);
+  bool change = !(only_if_zero && *target != 0);
+  if (change) {
+    Fragment f{static_cast<uint16>(reinterpret_cast<char*>(target) - reinterpret_cast<char*>(page)), sizeof(uint64)};
     map_log_begin(map);
     START_CRIT_SECTION();
-    meta->epoch = epoch;
-    meta->open_seq = open_seq;
-    log_meta(map, buf, &meta->epoch, &meta->open_seq + 1);
+    *target = value;
+    map_log(map, buf, &f, 1);
     END_CRIT_SECTION();
-    // Before the page is unlocked: the first slot, and so the first token, comes after that.
-    if (LaneHint* h = shared ? find_or_make_lane_hint(lane_key(map, kDefaultLane)) : nullptr)
-      hint_opened(h, lane_key(map, kDefaultLane), open_seq, epoch);
   }
   UnlockReleaseBuffer(buf);
-  return open;
+  return change;
 }
 
-void set_guard_xid(Relation map, uint64 full_xid) {
-  Buffer buf = lock_meta(map, BUFFER_LOCK_EXCLUSIVE);
-  MapMeta* meta = map_meta(BufferGetPage(buf));
-  map_log_begin(map);
-  START_CRIT_SECTION();
-  meta->guard_xid = full_xid;
-  log_meta(map, buf, &meta->guard_xid, &meta->guard_xid + 1);
-  END_CRIT_SECTION();
-  UnlockReleaseBuffer(buf);
-}
+bool open_map(Relation map, uint64 open_seq) { return set_meta_field(map, &MapMeta::open_seq, open_seq, true); }
+void set_guard_xid(Relation map, uint64 full_xid) { set_meta_field(map, &MapMeta::guard_xid, full_xid, false); }
 
 }  // namespace baton

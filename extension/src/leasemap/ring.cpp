@@ -69,20 +69,44 @@ RingMember* next_candidate(Ring* ring) {
   return oldest;
 }
 
+// The empty segment with the lowest epoch, -1 if none is to be had. In that order a segment that is opened later has the greater
+// epoch, and a message that is moved forward is claimed there under a greater fence than before.
+static int next_empty(const Queue* queue, const bool* passed) {
+  int best = -1;
+  uint64 best_epoch = 0;
+  for (int i = 0; i < queue->segment_count; i++) {
+    Segment s;
+    if (passed[i] || !try_open_segment(queue->heap[i], RowExclusiveLock, &s)) continue;
+    MapMeta meta;
+    LaneDirectoryEntry entry;
+    read_meta(s.map, &meta, &entry, kDefaultLane);
+    if (meta.open_seq == 0 && (best < 0 || meta.epoch < best_epoch)) {
+      best = i;
+      best_epoch = meta.epoch;
+    }
+    close_segment(s, RowExclusiveLock);
+  }
+  return best;
+}
+
 bool move_on(Queue* queue, const Segment& current, int number) {
   if (!ConditionalLockPage(current.map, kMetaBlock, ExclusiveLock)) return false;
   QueueHint* qh = queue_hint(MyDatabaseId, queue->id);
   uint64 newest = pg_atomic_read_u64(&qh->newest_open_seq);
   bool moved = false;
   if (newest != 0 && view_lane(current.map, kDefaultLane).open_seq == newest) {
-    for (int k = 1; k < queue->segment_count && !moved; k++) {
-      int j = (number + k) % queue->segment_count;
-      if (!ConditionalLockRelationOid(queue->heap[j], RowExclusiveLock)) continue;
-      Segment s = open_segment(queue->heap[j], RowExclusiveLock);
+    bool passed[kMaxSegments] = {};
+    passed[number] = true;
+    for (int j = next_empty(queue, passed); j >= 0 && !moved; j = next_empty(queue, passed)) {
+      passed[j] = true;
+      Segment s;
+      if (!try_open_segment(queue->heap[j], RowExclusiveLock, &s)) continue;
       moved = open_map(s.map, newest + 1);
-      if (moved) pg_atomic_write_u64(&qh->newest_open_seq, newest + 1);
+      if (moved) {
+        hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), newest + 1);
+        pg_atomic_write_u64(&qh->newest_open_seq, newest + 1);
+      }
       close_segment(s, RowExclusiveLock);
-      UnlockRelationOid(queue->heap[j], RowExclusiveLock);
     }
   }
   UnlockPage(current.map, kMetaBlock, ExclusiveLock);
@@ -114,12 +138,13 @@ Segment open_write_segment(Queue* queue, int* number) {
         best_seq = meta.open_seq;
         best = i;
       }
-      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), meta.open_seq, meta.epoch);
+      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), meta.open_seq);
       close_segment(s, RowExclusiveLock);
     }
     if (best_seq == 0) {
       Segment s = open_segment(queue->heap[0], RowExclusiveLock);
       open_map(s.map, 1);
+      hint_opened(lane_hint(s.map, kDefaultLane), lane_key(s.map, kDefaultLane), 1);
       close_segment(s, RowExclusiveLock);
       best_seq = 1;
     }
