@@ -1,7 +1,7 @@
 -- hand_back: work that was not started; at once, and it never counts as a failure.
 \ir prelude.psql
 
-SELECT plan(27);
+SELECT plan(28);
 SELECT baton.create_queue('q', max_attempts => 2) \gset
 SELECT put('q', 5) AS first \gset
 
@@ -62,6 +62,27 @@ SELECT is(back_and_forth(49), 49, 'claimed and handed back 49 times');
 SELECT row_eq($$SELECT state, generation, failures FROM baton_queue.often$$, ROW('ready'::text, 49::bigint, 0), 'with one attempt allowed, it is still there');
 SELECT is(back_and_forth(5), 1, 'until the claim ceiling');
 SELECT is((SELECT cause FROM baton.quarantined('often')), 'claim_ceiling', 'quarantined by it');
+-- nor does a message escape it that is moved between its claims
+SELECT baton.create_queue('slow', max_attempts => 1, claim_ceiling => 3) \gset
+SELECT put('slow') \g /dev/null
+DO $$
+DECLARE
+    token text;
+BEGIN
+    FOR i IN 1..5 LOOP
+        PERFORM set_config('pg_baton.clock_offset', i * 3 || ' min', false);
+        FOR look IN 1..3 LOOP
+            SELECT c.token INTO token FROM baton.claim('slow') c;
+            COMMIT;
+            EXIT WHEN token IS NOT NULL;
+        END LOOP;
+        EXIT WHEN token IS NULL;
+        PERFORM baton.release(token, '2 min', failed => false);
+        COMMIT;
+    END LOOP;
+END $$;
+RESET pg_baton.clock_offset;
+SELECT is((SELECT cause || ' ' || generation FROM baton.quarantined('slow')), 'claim_ceiling 3', 'nor does one escape it that waits in a bucket between its claims');
 
 SELECT sound('q');
 SELECT sound('often');

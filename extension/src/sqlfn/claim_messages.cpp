@@ -106,12 +106,6 @@ TimestampTz message_expiry(Relation heap, HeapTuple row) {
   return isnull ? kNever : DatumGetTimestampTz(d);
 }
 
-uint32 base_generation(Relation heap, HeapTuple row) {
-  bool isnull;
-  Datum d = heap_getattr(row, kRowGeneration + 1, RelationGetDescr(heap), &isnull);
-  return isnull ? 0 : static_cast<uint32>(DatumGetInt32(d));
-}
-
 void add_aside(Claimer* c, const Slot& slot, const Place& place, SettleKind kind, const char* cause) {
   if (c->request->probe || c->aside_count == kMaxSetAside) {
     put_back(c->key, slot_range(place.block, place.index, 1), c->now + kLockedRetryUs);
@@ -212,7 +206,8 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row,
     add_aside(c, s, place, SettleKind::kQuarantined, "max_attempts");
     return Choice::kSkip;
   }
-  if (s.generation - base_generation(c->segment.heap, *row) >= static_cast<uint32>(q->claim_ceiling) || s.generation >= kMaxGeneration) {
+  // (The generation in a row is that of its last move.)
+  if (s.generation >= static_cast<uint32>(q->claim_ceiling) || s.generation >= kMaxGeneration) {
     add_aside(c, s, place, SettleKind::kQuarantined, "claim_ceiling");
     return Choice::kSkip;
   }
