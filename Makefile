@@ -13,7 +13,7 @@ BATON_VERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(EXTEN
 SUPPORT        = tests/support
 export PG_CONFIG ?= pg_config
 
-DEV_GOALS = help setup demo demo-pinned bench bench-pinned bench-later bench-due bench-pressure server server-stop check lint core-test client-test \
+DEV_GOALS = help setup demo demo-pinned bench bench-pinned bench-later bench-due bench-lapse bench-pressure server server-stop check lint core-test client-test \
             drivers docs model pgtap isolation tap dist sanitize sanitize-server
 PGXS_GOALS = all install uninstall clean distclean maintainer-clean installcheck installdirs
 CHECK_MAJORS = check-pg15 check-pg17 check-pg18 check-pg19
@@ -61,7 +61,7 @@ bench-later:
 	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name later -- perl bench/later.pl $(BENCH_ARGS)
 
-#: bench-due      how late messages are that wait for their due time in their slots    (BENCH_ARGS="--messages N --seconds S")
+#: bench-due bench-lapse      how late messages are that wait for their due time in their slots    (BENCH_ARGS="--messages N --seconds S")
 bench-due:
 	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name due -- perl bench/due.pl $(BENCH_ARGS)
@@ -70,6 +70,11 @@ bench-due:
 bench-pressure:
 	@$(SUPPORT)/setup.sh base
 	@$(SUPPORT)/with_server.sh --name pressure -- perl bench/pressure.pl $(BENCH_ARGS)
+
+#: bench-lapse    how messages come back whose leases end at one moment   (BENCH_ARGS="--messages N --lease S --spread LIST")
+bench-lapse:
+	@$(SUPPORT)/setup.sh base
+	@$(SUPPORT)/with_server.sh --name lapse -- perl bench/lapse.pl $(BENCH_ARGS)
 
 #: server         leave a throwaway cluster running, print the exports for it on standard output
 server:

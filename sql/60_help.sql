@@ -77,6 +77,7 @@ $$
   SELECT baton.pause('orders');     SELECT baton.resume('orders');
   SELECT baton.fence('orders');                                    -- kill every token at once
   SELECT baton.revoke('orders', 42);                               -- take one from its worker
+  SELECT * FROM baton.lease_grace('orders', '5 min');              -- all leases: so much longer
   SELECT r.* FROM baton_queue.orders o, baton.reschedule('orders', o.id, '0 s') r
     WHERE o.state = 'scheduled';                                   -- what waits: now
   SELECT baton.adopt('orders');                                    -- this copy is meant to work

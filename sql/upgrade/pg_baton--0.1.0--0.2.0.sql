@@ -132,5 +132,6 @@ ALTER TABLE baton_data.evidence REPLICA IDENTITY FULL;
 
 @create FUNCTION baton.revoke
 @create FUNCTION baton.reschedule
+@create FUNCTION baton.lease_grace
 
 @replace FUNCTION baton.help

@@ -56,6 +56,28 @@ TEST_CASE("spread: never less than the backoff, at most a tenth more, always the
   }
 }
 
+TEST_CASE("what lapses together comes back spread: never early, within the spread and a tenth of the lease, neighbours together") {
+  const int64_t deadline = 800000000LL * 1000000;
+  const int64_t second = 1000000;
+  int share[8] = {};
+  for (int64_t id = 1; id <= 32000; id++) {
+    int64_t at = lapse_eligible_at(deadline, 30 * second, second, id);
+    CHECK(at >= deadline);
+    CHECK(at < deadline + second);
+    CHECK((at - deadline) % (second / 8) == 0);
+    share[(at - deadline) / (second / 8)]++;
+    CHECK(at == lapse_eligible_at(deadline, 30 * second, second, id / 32 * 32));
+    CHECK(lapse_eligible_at(deadline, second, second, id) < deadline + second / 10);
+    CHECK(lapse_eligible_at(deadline, 30 * second, 0, id) == deadline);
+    CHECK(lapse_eligible_at(deadline, 0, second, id) == deadline);
+    CHECK(lapse_eligible_at(deadline, INT64_MAX / 2, INT64_MAX / 2, 1) >= deadline);
+  }
+  for (int n : share) {
+    CHECK(n > 3000);
+    CHECK(n < 5000);
+  }
+}
+
 TEST_CASE("backoff never overflows and never falls") {
   for (int64_t base : {int64_t{1}, int64_t{1000000}, INT64_MAX / 2, INT64_MAX / 2 + 1, INT64_MAX}) {
     int64_t before = 0;

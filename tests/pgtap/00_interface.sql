@@ -32,6 +32,7 @@ SELECT set_eq($$SELECT proname::text, replace(pg_get_function_identity_arguments
     ('hold', 'queue text, reason text', 'void'),
     ('hold_rotation', 'how_long interval, queue text', 'timestamptz'),
     ('maintain', 'IN queue text', ''),
+    ('lease_grace', 'queue text, grace interval, reason text', 'TABLE(extended bigint, capped bigint)'),
     ('outbox', '', 'trigger'),
     ('outcomes', '', 'TABLE(outcome text, sqlstate text, meaning text)'),
     ('pause', 'queue text', 'void'),

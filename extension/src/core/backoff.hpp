@@ -30,4 +30,13 @@ constexpr int64_t spread_backoff_us(int64_t base, int64_t cap, int failures, int
   return wait + static_cast<int64_t>(scatter(id, static_cast<uint32_t>(failures)) % static_cast<uint64_t>(tenth));
 }
 
+// When a message whose lease is over may be claimed by others: at the deadline, or later by a part of the spread, which is
+// no longer than a tenth of the time it was held. In eighths, and the same for neighbours: who looks for what has lapsed
+// looks eight times, and finds runs of slots.
+constexpr int64_t lapse_eligible_at(int64_t deadline, int64_t held_us, int64_t spread_us, int64_t id) {
+  int64_t window = held_us / 10 < spread_us ? held_us / 10 : spread_us;
+  if (window <= 0) return deadline;
+  return deadline + window / 8 * static_cast<int64_t>(scatter(id / 32, 0) % 8);
+}
+
 }  // namespace baton

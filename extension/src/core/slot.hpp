@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backoff.hpp"
+
 namespace baton {
 
 // One state with one transaction id (xid) whose meaning follows the state.
@@ -184,6 +186,11 @@ inline SlotPhase slot_phase(const Slot& s, XidStatus status, int64_t now) {
     default:
       return SlotPhase::kNothing;
   }
+}
+
+// Of a lapsed claim: when others may have the message.
+constexpr int64_t slot_eligible_at(const Slot& s, int64_t spread_us) {
+  return lapse_eligible_at(s.deadline, static_cast<int64_t>(s.held_ms) * 1000, spread_us, s.id);
 }
 
 // Does the slot's state carry a transaction whose outcome matters?

@@ -1,4 +1,5 @@
-// See find.hpp. Pages are read under their share lock and without a copy: only a slot that has the id is looked at closely.
+// See find.hpp. Pages are copied as they are, which is faster than to walk through them under their lock; only a slot that has
+// the id is looked at closely.
 #include "find.hpp"
 
 #include "../core/backoff.hpp"
@@ -17,6 +18,7 @@ struct Search {
   int64 id;
   uint32 queue_id;  // in the key hash of a shared table's slots; 0: the segment is the queue's own
   FoundMessage* out;
+  PGAlignedBlock* page;
   bool found;       // any slot
   bool unsettled;   // one that counts
 };
@@ -46,7 +48,9 @@ void look_at_page(Search* s, const Segment& segment, BlockNumber block, BufferAc
   *next = InvalidBlockNumber;
   Buffer buf = ReadBufferExtended(segment.map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
   LockBuffer(buf, BUFFER_LOCK_SHARE);
-  Page page = BufferGetPage(buf);
+  memcpy(s->page->data, BufferGetPage(buf), BLCKSZ);
+  UnlockReleaseBuffer(buf);
+  Page page = s->page->data;
   if (page_is_map_page(page)) {
     const Slot* slots = map_slots(page);
     int used = map_slot_count(page);
@@ -56,7 +60,6 @@ void look_at_page(Search* s, const Segment& segment, BlockNumber block, BufferAc
     }
     *next = map_tail(page)->next;
   }
-  UnlockReleaseBuffer(buf);
   if (highest) *highest = most;
   for (int k = 0; k < n && !s->unsettled; k++) look_closely(s, segment, block, hits[k]);
 }
@@ -82,19 +85,24 @@ BlockNumber bisect(Search* s, const Segment& segment, BlockNumber blocks, int at
   return low;
 }
 
+void search_around(Search* s, const Segment& segment, BlockNumber blocks, BlockNumber middle) {
+  BlockNumber from = middle > kMetaBlock + 1 + kAround ? middle - kAround : kMetaBlock + 1;
+  for (BlockNumber b = from; b < blocks && b <= middle + kAround && !s->unsettled; b++) {
+    BlockNumber next;
+    look_at_page(s, segment, b, nullptr, &next, nullptr);
+  }
+}
+
 void search_near(Search* s, const Segment& segment) {
   BlockNumber blocks = RelationGetNumberOfBlocks(segment.map);
   BlockNumber done = InvalidBlockNumber;
   for (int attempt = 0; attempt < kAttempts && !s->unsettled; attempt++) {
     BlockNumber middle = bisect(s, segment, blocks, attempt);
-    if (middle == done) continue;
+    if (middle != done) search_around(s, segment, blocks, middle);
     done = middle;
-    BlockNumber from = middle > kMetaBlock + 1 + kAround ? middle - kAround : kMetaBlock + 1;
-    for (BlockNumber b = from; b < blocks && b <= middle + kAround && !s->unsettled; b++) {
-      BlockNumber next;
-      look_at_page(s, segment, b, nullptr, &next, nullptr);
-    }
   }
+  // What was moved a moment ago is at the end.
+  if (!s->unsettled && done + kAround < blocks) search_around(s, segment, blocks, blocks - 1);
 }
 
 void search_all(Search* s, const Segment& segment) {
@@ -180,10 +188,12 @@ void search_shared_tables(Search* s, const Queue* queue) {
 bool find_message(const Queue* queue, int64 id, FoundMessage* out) {
   // Opening relations can load the definition anew, under the caller's pointer.
   Queue q = *queue;
-  Search s{id, 0, out, false, false};
+  auto* page = static_cast<PGAlignedBlock*>(palloc(sizeof(PGAlignedBlock)));
+  Search s{id, 0, out, page, false, false};
   search_segments(&s, &q, search_near);
   if (!s.unsettled) search_shared_tables(&s, &q);
   if (!s.unsettled) search_segments(&s, &q, search_all);
+  pfree(page);
   return s.found;
 }
 

@@ -60,8 +60,15 @@ bool look_at_page(SweepState* st, const PageCopy& copy, BlockNumber block, int l
     if (slot_is_unsettled(s)) unsettled = true;
     bool publish = false;
     switch (slot_phase(s, copy.status[i], st->now)) {
-      case SlotPhase::kDue:
       case SlotPhase::kLapsed:
+        if (slot_eligible_at(s, static_cast<int64>(lapse_spread_ms) * 1000) > st->now && !used_up(st->queue, s)) {
+          add_due(&st->due, slot_eligible_at(s, static_cast<int64>(lapse_spread_ms) * 1000), block, i);
+          break;
+        }
+        publish = true;
+        if (used_up(st->queue, s)) st->result->exhausted++;
+        break;
+      case SlotPhase::kDue:
         publish = true;
         if (used_up(st->queue, s)) st->result->exhausted++;
         break;

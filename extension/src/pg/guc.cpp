@@ -15,6 +15,7 @@ int mover_naptime_ms = 1000;
 int retention_naptime_ms = 5000;
 int rotate_min_interval_ms = 5000;
 int rotate_grace_ms = 60000;
+int lapse_spread_ms = 1000;
 int sweep_interval_ms = 10000;
 int soon_ms = 60000;
 int move_after_ms = 600000;
@@ -51,6 +52,8 @@ void define_settings(bool preloaded) {
              &rotate_grace_ms, 60000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.move_after", "Time after which what little is left in an old segment is moved although the ring has room.", &move_after_ms,
              600000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
+  define_int("pg_baton.lapse_spread", "Time over which messages come back whose leases have ended together.", &lapse_spread_ms, 1000, 0,
+             INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS);
   define_int("pg_baton.sweep_interval", "Longest time that work whose hint was lost stays unseen.", &sweep_interval_ms, 10000, 100, INT_MAX / 2,
              PGC_SIGHUP, GUC_UNIT_MS);
   // Longer than the buckets of the nearest level are wide (core/wheel.hpp) and the time the mover moves ahead (leasemap/due.hpp).

@@ -17,6 +17,7 @@ extern int mover_naptime_ms;
 extern int retention_naptime_ms;
 extern int rotate_min_interval_ms;
 extern int rotate_grace_ms;
+extern int lapse_spread_ms;
 extern int sweep_interval_ms;
 extern int soon_ms;
 extern int move_after_ms;

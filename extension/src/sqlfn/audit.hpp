@@ -1,6 +1,7 @@
 // The audit: one row in baton_data.audit for every call that destroys, takes away or overrules, in the transaction of
-// the call. A verb that acts at once writes its row first: an error in writing leaves everything as it was, and a
-// rollback after the act takes the row with it, which is why such a verb says to the server's log what it did, too.
+// the call. A verb that acts at once on one message writes its row first: an error in writing leaves everything as it was;
+// one that passes over a whole queue writes when it knows how much it did. A rollback after the act takes the row with it,
+// which is why such verbs say to the server's log what they did, too.
 #pragma once
 
 #include "../pg/queue.hpp"

@@ -173,8 +173,13 @@ Choice choose(Claimer* c, const Range& range, int i, int chosen, HeapTuple* row,
       // Its commit callback sees that the frontier has passed it; a sweep asks again in case that hint is lost.
       want_sweep(c->key, c->now + static_cast<int64>(sweep_interval_ms) * 1000);
       return Choice::kSkip;
+    case SlotPhase::kLapsed: {
+      TimestampTz at = slot_eligible_at(s, static_cast<int64>(lapse_spread_ms) * 1000);
+      if (at <= c->now) break;
+      put_back(c->key, slot_range(place.block, place.index, 1), at);
+      return Choice::kSkip;
+    }
     case SlotPhase::kDue:
-    case SlotPhase::kLapsed:
       break;
     default:
       c->stale++;

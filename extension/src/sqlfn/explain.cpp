@@ -186,6 +186,11 @@ void explain_slot(const Queue* q, const Segment& segment, const SurveySlot& s, O
                    timestamptz_to_str(slot_claimed_at(s.slot)), s.slot.started_ms == 0 ? "not started" : "started"),
           nullptr, s.slot.deadline);
       break;
+    case SlotPhase::kLapsed: {
+      TimestampTz at = slot_eligible_at(s.slot, static_cast<int64>(lapse_spread_ms) * 1000);
+      if (at > now) put(out, "scheduled", "its lease has ended; comes back by pg_baton.lapse_spread", nullptr, at);
+      break;
+    }
     default:
       break;
   }

@@ -167,6 +167,7 @@ BATON_SQL_FUNCTION(baton_fence) {
   baton::forget_queue(copy.view);
   baton::note_fenced(copy.id, copy.incarnation);
   int64 ended = baton::change_queue(&copy, baton::Pass::kFence);
+  ereport(LOG_SERVER_ONLY, (errmsg("queue \"%s\" was fenced by \"%s\": " INT64_FORMAT " claims", copy.name, GetUserNameFromId(GetUserId(), false), ended)));
   baton::write_audit({"fence", &copy, ended, nullptr, nullptr});
   PG_RETURN_INT64(ended);
 }
