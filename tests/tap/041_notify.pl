@@ -59,12 +59,12 @@ sub told
 	return ok(wait_until(sub { heard($name) > $before }, "a NOTIFY: $what"), "$name: $what");
 }
 
-# claim_when_told(QUEUE, N): ids of N messages that are claimed when a NOTIFY has come, and never otherwise
+# claim_when_told(QUEUE, N, SEEN): ids of N messages that are claimed when a NOTIFY has come, one more than SEEN, and never
+# otherwise. SEEN is of before the work was there.
 sub claim_when_told
 {
-	my ($name, $n) = @_;
+	my ($name, $n, $seen) = @_;
 	my $q = quoted($name);
-	my $seen = heard($name);
 	my @ids;
 	wait_until(sub {
 			return 0 if heard($name) == $seen;
@@ -134,9 +134,9 @@ $listener->query("LISTEN $_") for values %channel;
 for (@ways)
 {
 	my ($what, $code, $n) = @$_;
-	heard('ways');
+	my $seen = heard('ways');
 	$code->();
-	is(scalar claim_when_told('ways', $n // 1), $n // 1, "ready: $what");
+	is(scalar claim_when_told('ways', $n // 1, $seen), $n // 1, "ready: $what");
 }
 
 # a claim that fails gives back what others may have looked for in vain
@@ -149,9 +149,12 @@ told('ways', 'a claim has failed', sub {
 is($s->query("SELECT count(*) FROM baton.take('ways')"), 1, 'and leaves the message to others');
 
 # ---- the mover dies; the option is taken back
+my $told = heard('ways');
 $s->query("SELECT baton.enqueue('ways', '1')");
+wait_until(sub { heard('ways') > $told }, 'the NOTIFY of this mover');
+$told = heard('ways');
 $s->query(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_baton mover'});
-is(scalar claim_when_told('ways', 1), 1, 'told by the next mover');
+is(scalar claim_when_told('ways', 1, $told), 1, 'told by the next mover');
 $s->query("SELECT baton.alter_queue('ways', notify => false)");
 ok(wait_until(sub {
 			my $seen = heard('ways');
