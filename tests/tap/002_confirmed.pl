@@ -170,6 +170,31 @@ is($settle->($token), 'stale_epoch', 'fence: the token stays dead');
 is($state->('q', $id), 'ready|1|0', 'fence: the message is ready');
 is_sound($node, 'q');
 
+# ---- revoke, lease_grace, start of a lease that was short until then, reschedule
+($token, $id) = $claim->(session($node), 'q');
+after(sub { $_[0]->query("SELECT baton.revoke('q', $id, reason => 'wedged')") });
+is($settle->($token), 'stale_epoch', 'revoke: the token stays dead');
+is($state->('q', $id), 'ready|2|0', 'revoke: the message is ready');
+is($sql->("SELECT reason FROM baton.audit WHERE action = 'revoke'"), 'wedged', 'revoke: with the row in the audit');
+($token) = $claim->(session($node), 'q');
+($until) = after(sub { $_[0]->query("SELECT extended FROM baton.lease_grace('q', '1 h')"); $_[0]->query("SELECT lease_until FROM baton_queue.q WHERE id = $id") });
+is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'lease_grace: the later deadline');
+is($sql->("SELECT affected FROM baton.audit WHERE action = 'lease_grace'"), 1, 'lease_grace: with the row in the audit');
+is($settle->($token), 'acked', 'lease_grace: the token settles');
+$sql->("SELECT baton.alter_queue('q', start_within => '1 min')");
+$id = $new->('q');
+($token) = $claim->(session($node), 'q');
+($until) = after(sub { $_[0]->query("SELECT baton.start('$token')") });
+is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'start with start_within: the later deadline');
+is($settle->($token), 'acked', 'start with start_within: the token settles');
+$sql->("SELECT baton.alter_queue('q', start_within => '0')");
+$id = $new->('q');
+($due) = after(sub { $_[0]->query("SELECT due FROM baton.reschedule('q', $id, '3 h')") });
+is($sql->("SELECT state, not_before FROM baton_queue.q WHERE id = $id"), "scheduled|$due", 'reschedule');
+after(sub { $_[0]->query("SELECT state FROM baton.reschedule('q', $id, '0 s')") });
+is($state->('q', $id), 'ready|0|0', 'reschedule: now');
+$sql->("SELECT count(*) FROM baton.take('q', 10)");
+
 after(sub { $_[0]->query("SELECT baton.pause('q')") });
 is($sql->("SELECT state FROM baton.queues WHERE name = 'q'"), 'paused', 'pause');
 after(sub { $_[0]->query("SELECT baton.resume('q')") });

@@ -80,6 +80,20 @@ $s->query('SELECT pg_terminate_backend(' . $h->pid . ')');
 is_gone($h);
 over('in the middle of a statement', $token);
 
+# ---- its tokens are anybody's who has them: a settlement that another session has begun stands or falls by itself
+for my $end (qw(COMMIT ROLLBACK))
+{
+	($h, $token) = holder('q');
+	$s->query('BEGIN');
+	$s->query("SELECT baton.ack('$token')");
+	$h->quit;
+	wait_until(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $h->pid) == 0 }, 'the backend to go');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM baton.take('q')"), 0, "settled elsewhere: the message is not handed out");
+	$s->query($end);
+	is(outcome($token), $end eq 'COMMIT' ? 'already_settled' : 'extended', "settled elsewhere, $end: what came of it");
+}
+$s->query("SELECT baton.ack('$token')");
+
 # ---- a session that goes waits for nobody
 my $other;
 ($h, $token, $other) = holder('q', 'other');
