@@ -5,7 +5,8 @@
 -- Counts of one map, and the age of the first message in line. Reads every page of the map; changes nothing.
 CREATE FUNCTION baton_internal.map_counts(
     segment regclass, OUT ready bigint, OUT lapsed bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint,
-    OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz, OUT expired bigint)
+    OUT uncommitted bigint, OUT inactive bigint, OUT settled bigint, OUT oldest_ready timestamptz, OUT expired bigint,
+    OUT not_started bigint)
     AS 'MODULE_PATHNAME', 'baton_map_counts' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 -- The claims of one map.
 CREATE FUNCTION baton_internal.map_claims(segment regclass)
@@ -63,20 +64,22 @@ BEGIN ATOMIC
     JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
     WHERE m.queue_id = shared_messages.queue_id AND baton_internal.message_state(s.resolved, s.due) IS NOT NULL;
 END;
-CREATE FUNCTION baton_internal.shared_counts(queue_id integer, OUT ready bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint)
+CREATE FUNCTION baton_internal.shared_counts(
+    queue_id integer, OUT ready bigint, OUT scheduled bigint, OUT claimed bigint, OUT settling bigint, OUT not_started bigint)
     LANGUAGE sql STABLE SECURITY DEFINER PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT pg_catalog.count(*) FILTER (WHERE c.resolved = 'lapsed' OR c.resolved = 'ready'),
            pg_catalog.count(*) FILTER (WHERE c.resolved = 'scheduled'),
            pg_catalog.count(*) FILTER (WHERE c.resolved = 'claimed'),
-           pg_catalog.count(*) FILTER (WHERE c.resolved = 'settling')
-    FROM (SELECT 'scheduled' AS resolved FROM baton_internal.later_message m WHERE m.queue_id = shared_counts.queue_id
+           pg_catalog.count(*) FILTER (WHERE c.resolved = 'settling'),
+           pg_catalog.count(*) FILTER (WHERE c.resolved = 'claimed' AND c.started_at IS NULL)
+    FROM (SELECT 'scheduled' AS resolved, NULL::timestamptz AS started_at FROM baton_internal.later_message m WHERE m.queue_id = shared_counts.queue_id
           UNION ALL
-          SELECT s.resolved FROM baton_data.long_0 m JOIN baton_internal.map_slots('baton_data.long_0'::regclass) s ON s.tid = m.ctid
+          SELECT s.resolved, s.started_at FROM baton_data.long_0 m JOIN baton_internal.map_slots('baton_data.long_0'::regclass) s ON s.tid = m.ctid
           WHERE m.queue_id = shared_counts.queue_id
           UNION ALL
-          SELECT s.resolved FROM baton_data.long_1 m JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
+          SELECT s.resolved, s.started_at FROM baton_data.long_1 m JOIN baton_internal.map_slots('baton_data.long_1'::regclass) s ON s.tid = m.ctid
           WHERE m.queue_id = shared_counts.queue_id) c;
 END;
 
@@ -152,10 +155,11 @@ SELECT c.name AS queue, c.ready + t.ready AS ready, c.scheduled + t.scheduled AS
        c.settling + t.settling AS settling,
        (SELECT pg_catalog.count(*) FROM baton_data.quarantined d WHERE d.queue_id = c.queue_id) AS quarantined,
        (pg_catalog.clock_timestamp() - c.oldest_ready)::interval(0) AS oldest_ready,
-       k.waiting, c.expired
+       k.waiting, c.expired, c.not_started + t.not_started AS not_started
 FROM (SELECT s.queue_id, s.name, pg_catalog.sum(m.ready)::bigint AS ready, pg_catalog.sum(m.scheduled)::bigint AS scheduled,
              pg_catalog.sum(m.claimed)::bigint AS claimed, pg_catalog.sum(m.settling)::bigint AS settling,
-             pg_catalog.min(m.oldest_ready) AS oldest_ready, pg_catalog.sum(m.expired)::bigint AS expired
+             pg_catalog.min(m.oldest_ready) AS oldest_ready, pg_catalog.sum(m.expired)::bigint AS expired,
+             pg_catalog.sum(m.not_started)::bigint AS not_started
       FROM baton_internal.visible_segment s
       CROSS JOIN LATERAL baton_internal.map_counts(s.heap) m
       GROUP BY s.queue_id, s.name) c
@@ -166,6 +170,7 @@ COMMENT ON VIEW baton.queue_stats IS 'exact counts by state; reads every page of
 COMMENT ON COLUMN baton.queue_stats.ready IS 'to be claimed now, those whose lease has ended among them';
 COMMENT ON COLUMN baton.queue_stats.oldest_ready IS 'time since the message with the lowest id that is ready was enqueued';
 COMMENT ON COLUMN baton.queue_stats.waiting IS 'sessions in baton.wait';
+COMMENT ON COLUMN baton.queue_stats.not_started IS 'of those claimed: not started, by baton.start';
 COMMENT ON COLUMN baton.queue_stats.expired IS 'past their expiry and not removed yet; never handed out, not counted as ready';
 
 CREATE VIEW baton.queue_counters AS

@@ -67,6 +67,10 @@ TEST_CASE("a message that is ready again remembers how it came back") {
   CHECK(judged(slot_in(SlotState::kReady, SettleKind::kHandedBack)) == Outcome::kAlreadySettled);
   CHECK(judged(slot_in(SlotState::kReady, SettleKind::kVoid)) == Outcome::kLeaseExpired);
   CHECK(judged(slot_in(SlotState::kReady, SettleKind::kFenced)) == Outcome::kStaleEpoch);
+  CHECK(judged(slot_in(SlotState::kReady, SettleKind::kRevoked)) == Outcome::kStaleEpoch);
+  CHECK(judged(slot_in(SlotState::kReady, SettleKind::kDisconnected)) == Outcome::kLeaseExpired);
+  // How it had ended was forgotten: not "already settled", or a worker would take its work for done.
+  CHECK(judged(slot_in(SlotState::kReady, SettleKind::kNone)) == Outcome::kLeaseExpired);
 }
 
 TEST_CASE("a message that is gone was settled") {

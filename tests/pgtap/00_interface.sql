@@ -61,7 +61,7 @@ SELECT results_eq($$SELECT (attname || ' ' || format_type(atttypid, atttypmod)) 
     ('id bigint'), ('enqueued_at timestamp with time zone'), ('not_before timestamp with time zone'), ('expires_at timestamp with time zone'), ('queue_id integer'), ('lane integer'), ('generation integer'), ('failures integer'),
     ('priority integer'), ('message_id text'), ('routing_key text'), ('message_class text'), ('payload_ref text'), ('headers jsonb'), ('payload jsonb'), ('payload_bytes bytea')$$, 'the row of a segment: on disk, so new columns come last');
 SELECT columns_are('baton', v, c, v) FROM (VALUES
-    ('queues', '{name,owner,state,durability,lease,max_attempts,segments,size,created_at}'::name[]), ('queue_stats', '{queue,ready,scheduled,claimed,settling,quarantined,oldest_ready,waiting,expired}'),
+    ('queues', '{name,owner,state,durability,lease,max_attempts,segments,size,created_at}'::name[]), ('queue_stats', '{queue,ready,scheduled,claimed,settling,quarantined,oldest_ready,waiting,expired,not_started}'),
     ('queue_counters', '{queue,enqueued,claimed,acked,released,quarantined,expired_leases,fenced,expired}'), ('in_flight', '{queue,id,state,worker,held,running,lease_left,generation,failures,not_started,session_bound}'),
     ('segments', '{queue,segment,state,unsettled,settled,messages_size,map_size,open_seq,epoch,kept_by}'), ('health', '{item,state,detail}'), ('horizon', '{kind,who,pid,held,transactions,remedy}'), ('audit', '{at,actor,acting_as,action,queue,affected,reason,details}')) x (v, c);
 SELECT schemas_are('{baton,baton_queue,baton_data,baton_internal,public}'::name[], 'schemas');

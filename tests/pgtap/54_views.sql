@@ -1,7 +1,7 @@
 -- What there is to look at: queues, queue_stats, queue_counters, in_flight, segments, health, backlog, describe_queue.
 \ir prelude.psql
 
-SELECT plan(57);
+SELECT plan(58);
 SELECT views_are('baton', '{queues,queue_stats,queue_counters,in_flight,segments,health,horizon,audit}', 'the views');
 SELECT is_empty('SELECT * FROM baton.queues UNION ALL SELECT queue, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM baton.queue_stats', 'no queues');
 SELECT is_empty('SELECT queue FROM baton.in_flight UNION ALL SELECT queue FROM baton.segments UNION ALL SELECT queue FROM baton.queue_counters', 'and nothing in them');
@@ -25,6 +25,7 @@ SELECT row_eq($$SELECT ready, scheduled, claimed, settling, quarantined, waiting
 SELECT row_eq($$SELECT ready, scheduled, claimed, settling, quarantined, oldest_ready, waiting FROM baton.queue_stats WHERE queue = 'empty'$$, ROW(0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL::interval, 0), 'zeros, and no age, for an empty one');
 SELECT ok(oldest_ready BETWEEN '0' AND '1 min', 'age of the oldest') FROM baton.queue_stats WHERE queue = 'q';
 SELECT is(ready + scheduled + claimed + settling, (SELECT count(*) FROM baton_queue.q), 'as many as the view shows') FROM baton.queue_stats WHERE queue = 'q';
+SELECT is((SELECT not_started FROM baton.queue_stats WHERE queue = 'q'), 1, 'one of the two claims is started');
 SELECT is(baton.backlog('q'), 7::float8, 'backlog: ready and claimed, not what is scheduled');
 SELECT is(baton.backlog('empty'), 0::float8, 'never null');
 SET pg_baton.clock_offset = 31000;

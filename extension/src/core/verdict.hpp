@@ -24,14 +24,17 @@ inline Outcome judge(const Slot& slot, XidStatus status, const Token& token, int
       return status == XidStatus::kMine ? Outcome::kAlreadySettled : Outcome::kSettling;
     case SlotState::kReady:
       switch (slot_kind(slot)) {
-        case SettleKind::kVoid:
-        case SettleKind::kDisconnected:
-          return Outcome::kLeaseExpired;
+        case SettleKind::kReleased:
+        case SettleKind::kReturned:
+        case SettleKind::kHandedBack:
+          return Outcome::kAlreadySettled;
         case SettleKind::kFenced:
         case SettleKind::kRevoked:
           return Outcome::kStaleEpoch;
         default:
-          return Outcome::kAlreadySettled;
+          // Rolled back, disconnected; or it was to be moved or set aside since, which was rolled back and has taken with it
+          // how the claim had ended. In doubt the answer is not that it had settled.
+          return Outcome::kLeaseExpired;
       }
     case SlotState::kGone:
       return Outcome::kAlreadySettled;

@@ -45,6 +45,8 @@ void describe(StringInfo out, const Settlement& s) {
         appendStringInfo(out, "the lease ended %.1f s ago", static_cast<double>(s.now - s.slot.deadline) / 1e6);
       else if (slot_kind(s.slot) == SettleKind::kDisconnected)
         appendStringInfoString(out, "the session that the claim was bound to has ended");
+      else if (slot_kind(s.slot) == SettleKind::kNone)
+        appendStringInfoString(out, "the claim is over, how is not known any more");
       else
         appendStringInfoString(out, "the transaction that claimed the message was rolled back");
       break;

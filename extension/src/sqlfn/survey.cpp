@@ -48,6 +48,7 @@ struct Counts {
   int64 lapsed;  // claimed, but the lease has ended: ready too
   int64 scheduled;
   int64 claimed;
+  int64 not_started;  // of those
   int64 settling;
   int64 uncommitted;
   int64 foreign;
@@ -76,6 +77,7 @@ bool count_slot(const SurveySlot& s, const Segment& segment, void* arg) {
       break;
     case SlotPhase::kHeld:
       c->claimed++;
+      if (s.slot.started_ms == 0) c->not_started++;
       break;
     case SlotPhase::kSettling:
       c->settling++;
@@ -264,7 +266,7 @@ BATON_SQL_FUNCTION(baton_map_counts)
   Datum values[] = {Int64GetDatum(c.ready + c.lapsed), Int64GetDatum(c.lapsed),   Int64GetDatum(c.scheduled),
                     Int64GetDatum(c.claimed),          Int64GetDatum(c.settling), Int64GetDatum(c.uncommitted),
                     Int64GetDatum(c.foreign),          Int64GetDatum(c.settled),  static_cast<Datum>(0),
-                    Int64GetDatum(c.expired)};
+                    Int64GetDatum(c.expired),          Int64GetDatum(c.not_started)};
   bool nulls[sizeof(values) / sizeof(values[0])] = {false};
   const int columns[] = {kRowEnqueuedAt};
   if (!c.has_oldest || !fetch_row(segment.heap, c.oldest, GetActiveSnapshot(), columns, 1, &values[8], &nulls[8]))
