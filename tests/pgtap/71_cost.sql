@@ -1,7 +1,7 @@
 -- What a verb costs in buffers (never in time): the same whatever lies before, behind and beside the messages it touches.
 \ir prelude.psql
 
-SELECT plan(26);
+SELECT plan(27);
 CREATE FUNCTION buffers(sql text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     plan json;
@@ -90,6 +90,21 @@ CALL through('through', 2000);
 SELECT is(sum(tenth::int)::int, 900, 'ten tenths') FROM tenths WHERE buffers > 0;
 SELECT cmp_ok((SELECT avg(buffers) FROM tenths WHERE tenth = 9), '<=', (SELECT avg(buffers) + 1 FROM tenths WHERE tenth BETWEEN 1 AND 2), 'the last tenth costs what the second and third did');
 ROLLBACK PREPARED :'gid';
+
+-- one message, by its id: a few pages of the map, of some four hundred
+CREATE PROCEDURE find(queue text, from_id bigint, step bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR i IN 0..6 LOOP
+        INSERT INTO costs SELECT 'by id', 'explain', b FROM buffers(format('SELECT FROM baton.explain_message(%L, %s)', queue, from_id + i * step)) b WHERE i > 1; COMMIT;
+        INSERT INTO costs SELECT 'by id', 'revoke', b FROM buffers(format('SELECT baton.revoke(%L, %s)', queue, from_id + i * step)) b WHERE i > 1; COMMIT;
+        INSERT INTO costs SELECT 'by id', 'reschedule', b FROM buffers(format('SELECT FROM baton.reschedule(%L, %s, %L)', queue, from_id + i * step + 1, '1 s')) b WHERE i > 1; COMMIT;
+        INSERT INTO costs SELECT 'by id', 'reschedule again', b FROM buffers(format('SELECT FROM baton.reschedule(%L, %s, %L)', queue, from_id + i * step + 1, '0 s')) b WHERE i > 1; COMMIT;
+    END LOOP;
+END $$;
+SELECT baton.create_queue('found', segment_bytes => 1099511627776) \g /dev/null
+SELECT put('found', 50000) AS found \gset
+CALL find('found', :found + 2000, 6000);
+SELECT is_empty($$SELECT verb, max(buffers) FROM costs WHERE place = 'by id' GROUP BY verb HAVING max(buffers) > 250$$, 'a message is found by its id in a few pages');
 
 -- principle 4: no table of ours but the segments gathers dead rows
 SELECT pg_stat_force_next_flush() \g /dev/null
