@@ -180,6 +180,8 @@ is($sql->("SELECT reason FROM baton.audit WHERE action = 'revoke'"), 'wedged', '
 ($until) = after(sub { $_[0]->query("SELECT extended FROM baton.lease_grace('q', '1 h')"); $_[0]->query("SELECT lease_until FROM baton_queue.q WHERE id = $id") });
 is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'lease_grace: the later deadline');
 is($sql->("SELECT affected FROM baton.audit WHERE action = 'lease_grace'"), 1, 'lease_grace: with the row in the audit');
+($until) = after(sub { $_[0]->query($_) for 'BEGIN', "SELECT extended FROM baton.lease_grace('q', '1 h')"; $_[0]->query("SELECT lease_until FROM baton_queue.q WHERE id = $id") });
+is($sql->("SELECT lease_until FROM baton_queue.q WHERE id = $id"), $until, 'lease_grace without commit: the later deadline all the same');
 is($settle->($token), 'acked', 'lease_grace: the token settles');
 $sql->("SELECT baton.alter_queue('q', start_within => '1 min')");
 $id = $new->('q');

@@ -202,7 +202,7 @@ int end_claims(int first, int last, Ended* ended) {
   return n;
 }
 
-// In a transaction of its own: what it fails at (a full disk, a lock) undoes nothing. It waits for no flush and no standby.
+// The claims have ended in place: what this fails at (a full disk, a lock) undoes nothing. It waits for no flush and no standby.
 void write_evidence(const Ended* ended, int n) {
   n = Min(n, kMaxEvidence - evidence_rows);
   Oid table = get_relname_relid("evidence", baton_data_namespace());
@@ -226,16 +226,10 @@ void end_claims_at_exit(int, Datum) {
   auto* ended = static_cast<Ended*>(MemoryContextAlloc(TopMemoryContext, sizeof(Ended) * static_cast<Size>(last - first)));
   debug_here("exit-claims");
   int n = end_claims(first, last, ended);
+  debug_here("exit-evidence");
+  if (n > 0) write_evidence(ended, n);
   PopActiveSnapshot();
   CommitTransactionCommand();
-  if (n > 0) {
-    StartTransactionCommand();
-    PushActiveSnapshot(GetTransactionSnapshot());
-    debug_here("exit-evidence");
-    write_evidence(ended, n);
-    PopActiveSnapshot();
-    CommitTransactionCommand();
-  }
   finished_at_exit++;
 }
 
