@@ -5,7 +5,9 @@
 # of every table, catalogs included, and what a claim takes from minute to minute. The load is --rate messages a second (default
 # 1000), enqueued by tens: most for now, some for later (in a slot and in due-time buckets); four workers claim by tens and
 # acknowledge, release with and without delay, and set aside; one claims one at a time and holds it for half a minute; and one
-# claim is held from the first second to the last. --standby makes a streaming standby with hot_standby_feedback off or on,
+# claim is held from the first second to the last. So that a busy neighbour on the machine is not taken for a slower queue, a
+# session that only counts to 2,000 is timed alongside, and the processor time of the workers' sessions is read (on the
+# server's own machine). --standby makes a streaming standby with hot_standby_feedback off or on,
 # where a reader of the queue has a transaction open all the time, and says how far its replay is behind. On the server that
 # PGHOST, PGPORT, PGUSER and PGDATABASE name; `make bench-pressure` makes one. bench/results/pressure.json gets all samples.
 
@@ -92,11 +94,28 @@ sub produce
 	}
 }
 
+# Processor time of a process of this machine, in seconds.
+sub cpu_of
+{
+	my ($pid) = @_;
+	open my $f, '<', "/proc/$pid/stat" or return undef;
+	my @v = split ' ', (<$f> // '') =~ s/^.*\) //r;
+	return @v > 12 ? ($v[11] + $v[12]) / POSIX::sysconf(POSIX::_SC_CLK_TCK()) : undef;
+}
+
 sub work
 {
 	my ($log, $s) = @_;
+	my ($pid) = @{ ask($s, 'SELECT pg_backend_pid();') // [] };
+	my $local = ($ENV{PGHOST} // '/') =~ m{^/};
+	my $read = 0;
 	until (over())
 	{
+		if ($local && time > $read + 1 && defined(my $cpu = cpu_of($pid)))
+		{
+			$read = time;
+			print $log "cpu $cpu ", time - $start, " $pid\n";
+		}
 		my $lines = ask($s, "\\timing on\nSELECT count(*) AS n, array_agg(token) AS tokens FROM baton.claim('$queue', 'worker', $batch, '30 s') \\gset\n\\timing off\n\\echo :n")
 		  or die "the session has gone\n";
 		my ($ms) = map { /^Time: ([\d.]+) ms/ ? $1 : () } @$lines;
@@ -104,6 +123,19 @@ sub work
 		print $log "claim $ms ", time - $start, " $n\n" if defined $ms && $n;
 		if ($n) { ask($s, "SELECT pressure.finish(:'tokens');"); }
 		else { sleep 0.02; }
+	}
+}
+
+# What the machine lets any session have.
+sub count_up
+{
+	my ($log, $s) = @_;
+	until (over())
+	{
+		my $lines = ask($s, "\\timing on\nSELECT count(*) FROM generate_series(1, 2000);\n\\timing off") or die "the session has gone\n";
+		my ($ms) = map { /^Time: ([\d.]+) ms/ ? $1 : () } @$lines;
+		print $log "control $ms ", time - $start, "\n" if defined $ms;
+		sleep 0.02;
 	}
 }
 
@@ -247,6 +279,7 @@ printf "%d messages/s for %d s, ring of %d segments of %d MB (budget %s MB)%s%s\
 $start = time + 0.5;
 child("producer$_", sub { produce($_[0], $_[1], $o{rate} / 2) }) for 1 .. 2;
 child("worker$_", \&work) for 1 .. 4;
+child('control', \&count_up);
 child('holder', \&hold);
 child('one', \&hold_one);
 child('reader', sub { close_session($_[1]); read_on_standby($_[0]) }) if $standby;
@@ -265,14 +298,16 @@ waitpid $_, 0 for @children;
 
 # ---- what it was
 
-my (@claims, $sent, $done, @readers, $outcome);
+my (@claims, @control, %cpu, $sent, $done, @readers, $outcome);
 for my $file (glob "$folder/*")
 {
 	open my $f, '<', $file or next;
 	while (<$f>)
 	{
 		my @w = split;
-		if ($w[0] eq 'claim') { push @claims, [ $w[2], $w[1] ]; $done += $w[3]; }
+		if ($w[0] eq 'claim') { push @claims, [ $w[2], $w[1], $w[3] ]; $done += $w[3]; }
+		elsif ($w[0] eq 'control') { push @control, [ $w[2], $w[1] ] }
+		elsif ($w[0] eq 'cpu') { push @{ $cpu{ $w[3] } }, [ $w[2], $w[1] ] }
 		elsif ($w[0] eq 'sent') { $sent += $w[1] }
 		elsif ($w[0] eq 'reader') { push @readers, { seconds => $w[1] + 0, end => $w[2] } }
 		elsif ($w[0] eq 'outcome') { $outcome = $w[1] }
@@ -281,12 +316,31 @@ for my $file (glob "$folder/*")
 remove_tree($folder);
 my $minutes = max(1, int($o{seconds} / 60));
 my $length = $o{seconds} / $minutes;
-my @minute = map { my $m = $_; [ map { $_->[1] } grep { $_->[0] >= $m * $length && $_->[0] < ($m + 1) * $length } @claims ] } 0 .. $minutes - 1;
-my @p50 = map { percentile(0.5, @$_) } @minute;
-my @p99 = map { percentile(0.99, @$_) } @minute;
-print "\nclaims of $batch, ms:", ' ' x 8, join(' ', map { sprintf '%7d', $_ } 1 .. $minutes), "   (minute)\n";
-printf "%-26s%s\n", "  p50", join ' ', map { sprintf '%7.2f', $_ // 0 } @p50;
-printf "%-26s%s\n", "  p99", join ' ', map { sprintf '%7.2f', $_ // 0 } @p99;
+my $by_minute = sub { my ($p, @rows) = @_; map { my $m = $_; percentile($p, map { $_->[1] } grep { $_->[0] >= $m * $length && $_->[0] < ($m + 1) * $length } @rows) } 0 .. $minutes - 1 };
+my @p50 = $by_minute->(0.5, @claims);
+my @p99 = $by_minute->(0.99, @claims);
+my @control_p99 = $by_minute->(0.99, @control);
+# Processor time of the workers' sessions, each between its first and last reading of the minute, for each message.
+my @cpu_us = map {
+	my ($from, $to) = ($_ * $length, ($_ + 1) * $length);
+	my ($spent, $span) = (0, 0);
+	for my $of (values %cpu)
+	{
+		my @in = grep { $_->[0] >= $from && $_->[0] < $to } @$of or next;
+		$spent += $in[-1][1] - $in[0][1];
+		$span += ($in[-1][0] - $in[0][0]) / keys %cpu;
+	}
+	my $messages = 0;
+	$messages += $_->[2] for grep { $_->[0] >= $from && $_->[0] < $to } @claims;
+	$span > 0 && $messages > 0 ? 1e6 * $spent / ($messages * $span / $length) : undef;
+} 0 .. $minutes - 1;
+print "\nby minute", ' ' x 42, join(' ', map { sprintf '%7d', $_ } 1 .. $minutes), "\n";
+for my $row ([ "p50 of a claim of $batch, ms", @p50 ], [ "p99 of a claim of $batch, ms", @p99 ], [ 'p99 of the session that only counts, ms', @control_p99 ],
+	[ 'processor time of the workers\' sessions a message, us', @cpu_us ])
+{
+	my ($what, @v) = @$row;
+	printf "  %-49s%s\n", $what, join ' ', map { defined $_ ? sprintf '%7.2f', $_ : '      -' } @v;
+}
 my $peak = max map { $_->{heap_bytes} } @samples;
 my $peak_all = max map { $_->{heap_bytes} + $_->{map_bytes} } @samples;
 my %worst;
@@ -314,7 +368,7 @@ for my $g (@goals)
 	printf "%-60s %10.2f  (goal: at most %s)  %s\n", $g->{what}, $g->{value} // 0, $g->{limit}, $met ? 'met' : 'NOT MET';
 }
 write_results('pressure', { facts => $facts, options => \%o, at => strftime('%Y-%m-%dT%H:%M:%SZ', gmtime), samples => \@samples,
-		p50_ms => \@p50, p99_ms => \@p99, goals => \@goals, readers => \@readers, enqueued => $sent, claimed => $done });
+		p50_ms => \@p50, p99_ms => \@p99, control_p99_ms => \@control_p99, cpu_us => \@cpu_us, goals => \@goals, readers => \@readers, enqueued => $sent, claimed => $done });
 close_session($sampler);
 release_snapshot($pin) if $pin;
 stop_standby();
